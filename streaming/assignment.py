@@ -1,0 +1,494 @@
+"""Group state to assignments: advance each group over its events and make the rows of the log.
+
+Pure functions over plain values, called with the same arguments in the driver's
+process for a small batch and on executors for a large one, so both give the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from streaming.alerts import GroupAlerts
+from streaming.computed_groups import ComputedGroup
+from streaming.deltas import diff_versions, inspect_version, measure_balance
+from streaming.model import (
+    EventOutcome,
+    Input,
+    MemberInfo,
+    Owners,
+    TopicState,
+    TopicView,
+    Version,
+    owned_pairs,
+)
+from streaming.observed_groups import ObservedGroup
+from streaming.rules import GroupRules
+
+Row = dict[str, Any]
+
+_OBSERVED_TYPES = {"offsets_record", "offset_commit", "unknown_record", "generation_observed"}
+_HISTORY_LENGTH = 8
+_NOTHING_SHOWN = Version(
+    kind="state", version=0, generation_id=-1, incarnation=1, group_kind="observed", protocol_type="",
+    protocol=None, rebalance_protocol=None, leader_id=None, group_state="Empty", phase=0, is_final=True, reason="",
+    event_time_ms=0, members=(), assignment={}, subscribed={}, topic_counts={},
+)  # fmt: skip
+"""An observed group of which only offset commits have been seen, as Kafka lists it: Empty, of no protocol."""
+WENT_BACK = "event_time goes back"
+"""Stands in the reason of an applied event that is older than one applied before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchBroadcast:
+    """What every group of a batch must hear of, whoever it is.
+
+    `changes` maps a cluster to its topic changes and ticks in order: (event, the
+    topic's state after it), with None for a time_advanced. `partition_ends` maps
+    (cluster, path, partition) of `__consumer_offsets` to the highest record
+    timestamp in the batch, milliseconds.
+    """
+
+    changes: Mapping[str, tuple[tuple[Input, TopicState | None], ...]] = field(default_factory=dict)
+    partition_ends: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWork:
+    """One group's share of a batch: its logged `state` (None at first sight) and its events in source order."""
+
+    cluster: str
+    group_id: str
+    state: str | None
+    inputs: Sequence[Input]
+    broadcast: BatchBroadcast
+
+
+def advance_topics(
+    states: Mapping[str, TopicState], changes: Sequence[Input], *, dedupe_window_ms: int
+) -> list[tuple[TopicState, EventOutcome]]:
+    """Apply one cluster's topic_changed events in order.
+
+    Args:
+        states: topic -> state before the batch.
+        changes: the events, in source order.
+        dedupe_window_ms: how long, by event time, a repeated event_id is a duplicate.
+
+    Returns:
+        For each event the topic's state after it and what became of the event.
+    """
+    current = dict(states)
+    results = []
+    for event in changes:
+        topic = event.topic or ""
+        before = current.get(topic)
+        seen = before.recent_ids if before else {}
+        horizon = max([event.event_time_ms, *seen.values()]) - dedupe_window_ms
+        if before is not None and seen.get(event.event_id, horizon - 1) >= horizon:
+            reason = f"event_id {event.event_id!r} was applied before"
+            results.append((before, EventOutcome(event=event, outcome="duplicate", reason=reason)))
+            continue
+        racks = event.body.get("partition_racks")
+        count = len(racks) if racks is not None else event.body["partitions"]
+        history = before.history if before else ()
+        if before is not None and before.partition_count != count:
+            history = (*history, (event.event_time_ms, before.partition_count))[-_HISTORY_LENGTH:]
+        kept_ids = {i: t for i, t in seen.items() if t >= horizon}
+        current[topic] = TopicState(
+            topic=topic,
+            partition_count=count,
+            topic_id=event.body.get("topic_id") or (before.topic_id if before else None),
+            racks=tuple(tuple(r) for r in racks) if racks is not None else (),
+            event_time_ms=event.event_time_ms,
+            history=history,
+            recent_ids={**kept_ids, event.event_id: event.event_time_ms},
+        )
+        results.append((current[topic], EventOutcome(event=event, outcome="applied")))
+    return results
+
+
+def order_broadcast(inputs: Sequence[Input]) -> list[Input]:
+    """Put topic changes and ticks of several ordered streams into one order.
+
+    Within one stream by position; between streams, which have no order of their
+    own, the head with the least event time comes first.
+    """
+    streams: dict[tuple[str, str, int], list[Input]] = {}
+    for event in sorted(inputs, key=lambda e: e.position):
+        place = event.position
+        key = (place.source, place.path if place.partition >= 0 else "", place.partition)
+        streams.setdefault(key, []).append(event)
+    heads = {key: 0 for key in sorted(streams)}
+    ordered: list[Input] = []
+    while heads:
+        key = min(heads, key=lambda k: (streams[k][heads[k]].event_time_ms, k))
+        ordered.append(streams[key][heads[key]])
+        heads[key] += 1
+        if heads[key] == len(streams[key]):
+            del heads[key]
+    return ordered
+
+
+def advance_groups(
+    work: Iterable[GroupWork],
+    topics: Mapping[str, Mapping[str, TopicState]],
+    rules: GroupRules,
+    holds: frozenset[tuple[str, str, int]],
+) -> Iterator[Row]:
+    """Advance groups over their part of a batch.
+
+    Args:
+        work: each group at most once.
+        topics: cluster -> topic -> state, before the batch.
+        rules: the settings that decide.
+        holds: (cluster, group_id, version) that a critical check refused; these are held.
+
+    Returns:
+        Rows of schemas.GENERATIONS without log_seq, batch_seq, observed_at and
+        checks, and with `ordinal`, the row's place among its group's rows of this
+        batch. A `state` row comes last where anything changed that no version carries.
+    """
+    for item in work:
+        held = frozenset(v for c, g, v in holds if (c, g) == (item.cluster, item.group_id))
+        view = TopicView(topics.get(item.cluster, {}))
+        yield from _GroupTurn(item, view, rules, held).rows()
+
+
+class _GroupTurn:
+    """One group's turn in one batch."""
+
+    def __init__(self, work: GroupWork, view: TopicView, rules: GroupRules, held: frozenset[int]) -> None:
+        self._work = work
+        self._view = view
+        self._rules = rules
+        self._held = held
+        self._alerts = GroupAlerts(work.cluster, work.group_id, rules.alerts)
+        self._group: ComputedGroup | ObservedGroup | None = None
+        self._ids: dict[str, int] = {}
+        self._clock_ms = 0
+        self._owned: Owners = {}
+        self._since: dict[tuple[str, str, int], tuple[int, int]] = {}
+        self._rows: list[Row] = []
+        self._loose: list[EventOutcome] = []
+        self._loose_alerts: list[Row] = []
+        self._went_back_ms: dict[str, int] = {}
+        self._is_changed = False
+        if work.state is not None:
+            self._restore(orjson.loads(work.state))
+
+    def rows(self) -> Iterator[Row]:
+        """Advance over all inputs in order and give the group's rows."""
+        for event, topic_state in self._merged():
+            if event.group_id is None:
+                self._hear(event, topic_state)
+            else:
+                self._take(event)
+        self._close_partitions()
+        if self._loose or self._loose_alerts or self._is_changed:
+            self._add_state_row()
+        for ordinal, row in enumerate(self._rows):
+            yield {**row, "ordinal": ordinal}
+
+    # Order
+
+    def _merged(self) -> Iterator[tuple[Input, TopicState | None]]:
+        """Walk the group's events with the batch's topic changes and ticks where they belong."""
+        waiting = list(self._work.broadcast.changes.get(self._work.cluster, ()))
+        waiting.reverse()
+        for event in self._work.inputs:
+            while waiting and _precedes(waiting[-1][0], event):
+                yield waiting.pop()
+            yield event, None
+        while waiting:
+            yield waiting.pop()
+
+    def _hear(self, event: Input, topic_state: TopicState | None) -> None:
+        """Meet a tick or a topic change; a change of a topic that nobody here reads only becomes known."""
+        group = self._group
+        if topic_state is None:
+            if group is not None:
+                self._fire_timers(event.event_time_ms)
+            return
+        concerned = group is not None and group.watches(topic_state.topic)
+        if concerned:
+            self._fire_timers(event.event_time_ms)
+        self._view.apply(topic_state)
+        if group is None or not concerned:
+            return
+        items = group.topic_changed(topic_state.topic, event.event_time_ms, self._view)
+        self._keep(items, event.event_time_ms)
+        version = group.describe(self._view) if not items and isinstance(group, ObservedGroup) else None
+        if version is not None:
+            # No new generation, but the numbers that alerts look at have changed.
+            self._is_changed = True
+            self._loose_alerts += self._alerts.observe(version, event.event_time_ms)
+
+    def _take(self, event: Input) -> None:
+        """Apply one event of the group itself."""
+        if self._group is None:
+            self._group = self._new_group(event)
+        self._fire_timers(event.event_time_ms)
+        # A heartbeat's time is its identity, and observed groups know what they have applied.
+        if isinstance(self._group, ComputedGroup) and event.type != "member_heartbeat":
+            horizon = max(self._clock_ms, event.event_time_ms) - self._rules.dedupe_window_ms
+            while self._ids and next(iter(self._ids.values())) < horizon:
+                del self._ids[next(iter(self._ids))]
+            if self._ids.get(event.event_id, horizon - 1) >= horizon:
+                reason = f"event_id {event.event_id!r} was applied before"
+                self._loose.append(EventOutcome(event=event, outcome="duplicate", reason=reason))
+                return
+            self._ids[event.event_id] = event.event_time_ms
+        if event.event_time_ms < self._clock_ms:
+            self._went_back_ms[event.event_id] = self._clock_ms - event.event_time_ms
+        self._clock_ms = max(self._clock_ms, event.event_time_ms)
+        self._keep(self._group.advance(event, self._view), event.event_time_ms)
+
+    def _close_partitions(self) -> None:
+        """Tell an observed group how far its partition of `__consumer_offsets` has come."""
+        if not isinstance(self._group, ObservedGroup):
+            return
+        for (cluster, path, partition), end_ms in sorted(self._work.broadcast.partition_ends.items()):
+            if cluster == self._work.cluster:
+                for version in self._group.partition_advanced(path, partition, end_ms, self._view):
+                    self._keep([version], version.event_time_ms)
+
+    def _fire_timers(self, now_ms: int) -> None:
+        group = self._group
+        if group is None:
+            return
+        while True:
+            of_group, of_alerts = group.next_timer_ms(), self._alerts.next_timer_ms()
+            if of_group is not None and of_group <= now_ms and (of_alerts is None or of_group <= of_alerts):
+                fired = group.fire_next(now_ms, self._view)
+                if fired is None:
+                    return
+                deadline, items = fired
+                self._is_changed = True
+                self._clock_ms = max(self._clock_ms, deadline)
+                self._keep(items, deadline)
+                continue
+            changed = self._alerts.fire_next(now_ms)
+            if changed is None:
+                return
+            self._clock_ms = max(self._clock_ms, changed[0])
+            self._loose_alerts += changed[1]
+
+    # State
+
+    def _new_group(self, event: Input) -> ComputedGroup | ObservedGroup:
+        cluster, group_id = self._work.cluster, self._work.group_id
+        if event.type in _OBSERVED_TYPES:
+            return self._observed(None)
+        return ComputedGroup(cluster, group_id, self._rules, self._held)
+
+    def _observed(self, state: str | None) -> ObservedGroup:
+        return ObservedGroup.load(
+            state,
+            self._work.cluster,
+            self._work.group_id,
+            plugins=self._rules.plugins,
+            dedupe_window_ms=self._rules.dedupe_window_ms,
+        )
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        cluster, group_id = self._work.cluster, self._work.group_id
+        if state["kind"] == "observed":
+            self._group = self._observed(state["group"])
+        else:
+            self._group = ComputedGroup.load(state["group"], cluster, group_id, self._rules, self._held)
+        self._alerts.restore(state["alerts"])
+        self._ids, self._clock_ms, self._owned = state["ids"], state["clock_ms"], state["owned"]
+        self._since = {
+            triple: tuple(since)
+            for triple, since in zip(owned_pairs(self._owned), state["since"], strict=True)
+        }
+
+    def _dump(self) -> str:
+        group = self._group
+        assert group is not None
+        state = {
+            "kind": "observed" if isinstance(group, ObservedGroup) else "computed",
+            "group": group.dump(),
+            "alerts": self._alerts.dump(),
+            "ids": self._ids,
+            "clock_ms": self._clock_ms,
+            "owned": self._owned,
+            "since": [self._since[triple] for triple in owned_pairs(self._owned)],
+        }
+        return orjson.dumps(state).decode()
+
+    # Rows
+
+    def _keep(self, items: Iterable[Version | EventOutcome], now_ms: int) -> None:
+        for item in items:
+            if isinstance(item, EventOutcome):
+                self._loose.append(item)
+            else:
+                self._add_version_row(item, now_ms)
+
+    def _add_version_row(self, version: Version, now_ms: int) -> None:
+        where = {"cluster": self._work.cluster, "group_id": self._work.group_id}
+        old = self._owned
+        deltas = diff_versions(old, version, **where)
+        balance = measure_balance(old, version, deltas)
+        inspected, inspected_deltas, inspected_balance = version, deltas, balance
+        if version.refused is not None:
+            inspected = version.refused
+            inspected_deltas = diff_versions(old, inspected, **where)
+            inspected_balance = measure_balance(old, inspected, inspected_deltas)
+        check_inputs = inspect_version(old, inspected, inspected_deltas, inspected_balance)
+        if version.refused is not None:
+            wrong = ", ".join(f"{name} is {count}" for name, count in check_inputs.items() if count)
+            text = f"a critical check refused the computed generation: {wrong or 'see the table checks'}"
+            version = replace(version, problem=("GenerationHeld", text))
+        alerts = self._alerts.observe(version, now_ms)
+        self._set_owned(version)
+        has_checks = version.kind in {"rebalance", "baseline"} or version.refused is not None
+        self._rows.append(
+            {
+                **self._columns(version),
+                "balance": balance,
+                "deltas": deltas,
+                "check_inputs": check_inputs if has_checks else None,
+                "alerts": alerts,
+                "events": [self._event_row(outcome) for outcome in version.cause],
+                "state": self._dump(),
+            }
+        )
+
+    def _add_state_row(self) -> None:
+        group = self._group
+        assert group is not None
+        version = group.describe(self._view) or _NOTHING_SHOWN
+        row = {
+            **self._columns(version),
+            "event_time": self._clock_ms * 1000,
+            "balance": measure_balance(self._owned, version, ()),
+            "deltas": [],
+            "check_inputs": None,
+            "alerts": self._loose_alerts,
+            "events": [self._event_row(outcome) for outcome in self._loose],
+        }
+        self._rows.append({**row, "state": self._dump()})
+
+    def _event_row(self, outcome: EventOutcome) -> Row:
+        row = event_row(outcome)
+        back_ms = self._went_back_ms.get(outcome.event.event_id)
+        if back_ms is not None and outcome.outcome == "applied":
+            note = f"{WENT_BACK} {back_ms} ms"
+            row["reason"] = f"{row['reason']}; {note}" if row["reason"] else note
+        return row
+
+    def _set_owned(self, version: Version) -> None:
+        """Remember who owns what now, and since which generation and time."""
+        renamed = {new: old for old, new in version.instance_moves.items()}
+        now = (version.generation_id, version.event_time_ms)
+        since = {}
+        for member_id, topic, partition in owned_pairs(version.assignment):
+            earlier = self._since.get((renamed.get(member_id, member_id), topic, partition))
+            since[member_id, topic, partition] = earlier or now
+        self._owned, self._since = version.assignment, since
+
+    def _columns(self, version: Version) -> Row:
+        group = self._group
+        assert group is not None
+        timers = [t for t in (group.next_timer_ms(), self._alerts.next_timer_ms()) if t is not None]
+        subscribed = {t for topics in version.subscribed.values() for t in topics}
+        return {
+            "kind": version.kind,
+            "cluster": self._work.cluster,
+            "group_id": self._work.group_id,
+            "event_time": version.event_time_ms * 1000,
+            "version": version.version,
+            "generation_id": version.generation_id,
+            "incarnation": version.incarnation,
+            "group_kind": version.group_kind,
+            "protocol_type": version.protocol_type,
+            "protocol": version.protocol,
+            "rebalance_protocol": version.rebalance_protocol,
+            "leader_id": version.leader_id,
+            "group_state": version.group_state,
+            "phase": version.phase,
+            "is_final": version.is_final,
+            "reason": version.reason,
+            "members": [_member_row(m) for m in version.members],
+            "assignment": self._owner_rows(version.assignment),
+            "expected": _expected_rows(version.expected),
+            "expected_status": version.expected_status,
+            "expected_note": version.expected_note,
+            "subscribed_topics": sorted(subscribed),
+            "has_pattern": any(m.topics_pattern is not None for m in version.members),
+            "next_timer": min(timers) * 1000 if timers else None,
+            "fingerprint": group.fingerprint,
+            "topic_state": None,
+            "batch": None,
+        }
+
+    def _owner_rows(self, owners: Owners) -> list[Row]:
+        rows = []
+        for member_id, topics in owners.items():
+            for topic, partitions in topics.items():
+                since = [self._since.get((member_id, topic, p), (None, None)) for p in partitions]
+                rows.append(
+                    {
+                        "member_id": member_id,
+                        "topic": topic,
+                        "partitions": partitions,
+                        "since_generation_ids": [g for g, _ in since],
+                        "since_times": [None if ms is None else ms * 1000 for _, ms in since],
+                    }
+                )
+        return rows
+
+
+def event_row(outcome: EventOutcome) -> Row:
+    """Make the row of one event, as nested in the log; columns of schemas._EVENT."""
+    event = outcome.event
+    return {
+        "event_id": event.event_id,
+        "type": event.type,
+        "cluster": event.cluster,
+        "group_id": event.group_id,
+        "topic": event.topic,
+        "event_time": event.event_time_ms * 1000,
+        "source": event.position.source,
+        "path": event.position.path,
+        "partition": event.position.partition,
+        "offset": event.position.offset,
+        "outcome": outcome.outcome,
+        "reason": outcome.reason,
+        "raw": event.raw,
+        "raw_bytes": len(event.raw),
+    }
+
+
+def _precedes(change: Input, event: Input) -> bool:
+    """Say whether a topic change or tick comes before a group's event."""
+    if change.position.follows_stream_of(event.position):
+        return change.position < event.position
+    return change.event_time_ms <= event.event_time_ms
+
+
+def _member_row(member: MemberInfo) -> Row:
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.group_instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "rack_id": member.rack_id,
+        "topics": list(member.topics),
+        "topics_pattern": member.topics_pattern,
+    }
+
+
+def _expected_rows(owners: Owners | None) -> list[Row] | None:
+    if owners is None:
+        return None
+    return [
+        {"member_id": member_id, "topic": topic, "partitions": partitions}
+        for member_id, topics in owners.items()
+        for topic, partitions in topics.items()
+    ]

@@ -1,0 +1,227 @@
+"""From two versions of a group to what moved, how even it is, and what the checks look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import mmh3
+
+from assignors import REGISTRY
+from assignors.balance import better_assignment_exists, moves_between, numbers_of, topic_spread
+from streaming.model import Owners, Version, owned_pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Row = dict[str, Any]
+
+_WITHOUT_DELTAS = {"baseline", "gap", "state", "held"}
+
+
+def resource_type(protocol_type: str, partition: int) -> str:
+    """Name what is assigned: a partition, or in a Connect group a connector (-1) or a task."""
+    if protocol_type != "connect":
+        return "partition"
+    return "connector" if partition < 0 else "task"
+
+
+def diff_versions(old: Owners, version: Version, *, cluster: str, group_id: str) -> list[Row]:
+    """List what each member gains and gives up between the old assignment and the version's.
+
+    Returns:
+        Rows of schemas._DELTA, sorted by member, then what it gives up before
+        what it gets, then topic and partition. `change` is assigned, revoked (the
+        owner lives and must give it up) or lost (the owner is gone). Empty for a
+        baseline, a gap, a held or a state row: what moved there is not known, or
+        nothing did.
+    """
+    if version.kind in _WITHOUT_DELTAS:
+        return []
+    instances = {m.member_id: m.group_instance_id for m in version.members}
+    before, after = _owners_by_partition(old), _owners_by_partition(version.assignment)
+    rows = []
+    for member_id, topic, partition in owned_pairs(old):
+        if member_id not in after.get((topic, partition), ()):
+            change = "revoked" if member_id in instances else "lost"
+            receiver = next(iter(after.get((topic, partition), ())), None)
+            rows.append((member_id, 0, topic, partition, change, member_id, receiver))
+    for member_id, topic, partition in owned_pairs(version.assignment):
+        if member_id not in before.get((topic, partition), ()):
+            giver = next(iter(before.get((topic, partition), ())), None)
+            rows.append((member_id, 1, topic, partition, "assigned", giver, member_id))
+    scope = f"{cluster}\0{group_id}\0{version.incarnation}\0{version.version}\0{version.phase}"
+    return [
+        {
+            "delta_id": mmh3.hash_bytes(f"{scope}\0{member_id}\0{topic}\0{partition}\0{change}").hex(),
+            "phase": version.phase,
+            "member_id": member_id,
+            "group_instance_id": instances.get(member_id),
+            "resource_type": resource_type(version.protocol_type, partition),
+            "topic": topic,
+            "partition": partition,
+            "change": change,
+            "from_member_id": giver,
+            "to_member_id": receiver,
+        }
+        for member_id, _, topic, partition, change, giver, receiver in sorted(rows, key=lambda row: row[:5])
+    ]
+
+
+def apply_deltas(old: Owners, deltas: Iterable[Mapping[str, Any]]) -> set[tuple[str, str, int]]:
+    """Carry the deltas out on the old assignment: the (member_id, topic, partition) that result."""
+    owned = set(owned_pairs(old))
+    for delta in deltas:
+        pair = (delta["member_id"], delta["topic"], delta["partition"])
+        if delta["change"] == "assigned":
+            owned.add(pair)
+        else:
+            owned.discard(pair)
+    return owned
+
+
+def measure_balance(old: Owners, version: Version, deltas: Sequence[Mapping[str, Any]]) -> Row:
+    """Count how even the version is and what it moved; the columns of schemas._BALANCE.
+
+    `moved` counts partitions that left a live member for another, `kept` those
+    that stayed, both against the assignment before the whole move where a move
+    took two generations; `stickiness` is kept / (kept + moved), 1 when nothing
+    could be kept. `assigned`, `revoked` and `lost` count this version's deltas.
+    """
+    numbers = numbers_of(version.assignment)
+    moved, kept = _moved_and_kept(old, version)
+    changes = [d["change"] for d in deltas]
+    return {
+        "members": len(version.members),
+        "partitions": numbers.partitions,
+        "min": numbers.least,
+        "max": numbers.most,
+        "spread": numbers.spread,
+        "standard_deviation": numbers.standard_deviation,
+        "moved": moved,
+        "kept": kept,
+        "assigned": changes.count("assigned"),
+        "revoked": changes.count("revoked"),
+        "lost": changes.count("lost"),
+        "unowned": count_unowned(version),
+        "stickiness": kept / (kept + moved) if kept + moved else 1.0,
+        "optimal_moves": None,
+    }
+
+
+def count_unowned(version: Version) -> int:
+    """Count the partitions of subscribed topics that nobody owns."""
+    return sum(unowned_by_topic(version).values())
+
+
+def unowned_by_topic(version: Version) -> dict[str, int]:
+    """Count unowned partitions for each subscribed topic that has any, sorted by topic."""
+    owned: dict[str, set[int]] = {}
+    for _, topic, partition in owned_pairs(version.assignment):
+        owned.setdefault(topic, set()).add(partition)
+    wanted = sorted({t for topics in version.subscribed.values() for t in topics})
+    counts = {}
+    for topic in wanted:
+        count = version.topic_counts.get(topic, 0)
+        missing = count - sum(1 for p in owned.get(topic, ()) if p < count)
+        if missing > 0:
+            counts[topic] = missing
+    return counts
+
+
+def inspect_version(old: Owners, version: Version, deltas: Sequence[Mapping[str, Any]], balance: Row) -> Row:
+    """Count what the checks look at; the columns of schemas._CHECK_INPUTS, None where one does not apply."""
+    members = {m.member_id for m in version.members}
+    is_share, is_connect = version.protocol_type == "share", version.protocol_type == "connect"
+    by_partition = _owners_by_partition(version.assignment)
+    known, computed = version.topic_counts, version.group_kind == "computed"
+    unsubscribed = unknown = foreign = 0
+    for member_id, topic, partition in owned_pairs(version.assignment):
+        foreign += member_id not in members
+        if is_connect:
+            continue
+        unsubscribed += topic not in version.subscribed.get(member_id, frozenset())
+        if topic in known or computed:  # an observed topic that was never described is not called unknown
+            unknown += not 0 <= partition < known.get(topic, 0)
+    counts_moves = version.kind not in _WITHOUT_DELTAS
+    after = set(owned_pairs(version.assignment))
+    judges_unowned = version.is_final and not is_connect and bool(members)
+    return {
+        "duplicate_owners": None if is_share else sum(len(owners) > 1 for owners in by_partition.values())
+        + _repeated(version.assignment),
+        "foreign_owners": foreign,
+        "unsubscribed_owners": None if is_connect else unsubscribed,
+        "unknown_partitions": None if is_connect else unknown,
+        "delta_mismatches": len(apply_deltas(old, deltas) ^ after) if counts_moves else None,
+        "unowned_partitions": balance["unowned"] if judges_unowned else None,
+        "excess_spread": _excess_spread(version, balance["spread"]) if version.is_final else None,
+        "excess_moves": _excess_moves(old, version, balance["moved"]) if version.is_final and counts_moves else None,
+    }  # fmt: skip
+
+
+def _owners_by_partition(owners: Owners) -> dict[tuple[str, int], list[str]]:
+    by_partition: dict[tuple[str, int], list[str]] = {}
+    for member_id, topic, partition in owned_pairs(owners):
+        holders = by_partition.setdefault((topic, partition), [])
+        if member_id not in holders:
+            holders.append(member_id)
+    return by_partition
+
+
+def _repeated(owners: Owners) -> int:
+    """Count partitions that stand twice in one member's own list."""
+    return sum(len(ps) - len(set(ps)) for topics in owners.values() for ps in topics.values())
+
+
+def _moved_and_kept(old: Owners, version: Version) -> tuple[int, int]:
+    if version.kind in _WITHOUT_DELTAS:
+        return 0, 0
+    members = {m.member_id: version.assignment.get(m.member_id, {}) for m in version.members}
+    moves = moves_between(old if version.basis is None else version.basis, members, version.instance_moves)
+    return moves.moved, moves.kept
+
+
+def _excess_spread(version: Version, spread: int) -> int | None:
+    """Count by how much the spread is over what the assignor promises; None where it promises none.
+
+    Sticky assignors promise that no legal move could even the loads out; one that
+    promises a level topic deals each topic evenly among its subscribers; one that
+    promises a level group has a spread of one when all subscribe alike.
+    """
+    assignor = REGISTRY.get(version.protocol or "")
+    if assignor is None or version.protocol_type != "consumer" or not version.members:
+        return None
+    if assignor.is_sticky:
+        return spread - 1 if spread > 1 and better_assignment_exists(version.assignment, version.subscribed) else 0
+    if assignor.promises == "topic":
+        return max(topic_spread(version.assignment, version.subscribed) - 1, 0)
+    if assignor.promises == "group" and len(set(version.subscribed.values())) == 1:
+        return max(spread - 1, 0)
+    return None
+
+
+def _excess_moves(old: Owners, version: Version, moved: int) -> int | None:
+    """Count moves beyond the fewest that balance needed; None where that is not known.
+
+    With equal subscriptions the fewest are known in closed form: a member gives
+    up only what it owns over its quota, and the larger quotas go to those who
+    own the most. Unequal subscriptions and assignors that promise no stickiness
+    have no bound here.
+    """
+    assignor = REGISTRY.get(version.protocol or "")
+    if assignor is None or not assignor.is_sticky or version.protocol_type != "consumer" or not version.members:
+        return None
+    if len(set(version.subscribed.values())) != 1:
+        return None
+    before = old if version.basis is None else version.basis
+    owned = dict.fromkeys(version.subscribed, 0)
+    (topics,) = set(version.subscribed.values())
+    for member_id, topic, partition in owned_pairs(before):
+        owner = version.instance_moves.get(member_id, member_id)
+        if owner in owned and topic in topics and partition < version.topic_counts.get(topic, 0):
+            owned[owner] += 1
+    total = sum(version.topic_counts.get(t, 0) for t in topics)
+    low, larger = divmod(total, len(owned))
+    descending = sorted(owned.values(), reverse=True)
+    needed = sum(max(0, load - low - (1 if i < larger else 0)) for i, load in enumerate(descending))
+    return max(0, moved - needed)

@@ -1,0 +1,68 @@
+"""What the functions that advance groups need to know of the settings, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from conf.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertRule:
+    """One alert rule. Times are milliseconds of event time; `numbers` are its thresholds by name."""
+
+    alertname: str
+    severity: str
+    for_ms: int = 0
+    keep_firing_for_ms: int = 0
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRules:
+    """The rules by which groups advance; picklable, the same on every executor.
+
+    `default_protocols` are the assignors of a member that lists none, most
+    wanted first. `revocation_timeout_action` says what happens when a member has
+    not confirmed its revocations in time: "reassign" gives them on all the same,
+    "remove" takes the member out of the group first. `plugins` maps a protocol
+    name to "module:function". `alerts` maps alertname to rule; a rule that is
+    switched off is absent.
+    """
+
+    default_protocols: tuple[str, ...] = ("cooperative-sticky",)
+    revocation_timeout_ms: int = 60_000
+    revocation_timeout_action: Literal["reassign", "remove"] = "reassign"
+    static_session_timeout_ms: int = 45_000
+    rebalance_delay_ms: int = 0
+    dedupe_window_ms: int = 86_400_000
+    plugins: Mapping[str, str] = field(default_factory=dict)
+    alerts: Mapping[str, AlertRule] = field(default_factory=dict)
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> GroupRules:
+        """Take the rules out of the settings."""
+        groups = settings.groups
+        return cls(
+            default_protocols=tuple(groups.assignors),
+            revocation_timeout_ms=groups.revocation_timeout_ms,
+            revocation_timeout_action=groups.revocation_timeout_action,
+            static_session_timeout_ms=groups.static_session_timeout_ms,
+            rebalance_delay_ms=groups.rebalance_delay_ms,
+            dedupe_window_ms=groups.dedupe_window_ms,
+            plugins=dict(groups.plugins),
+            alerts={
+                name: AlertRule(
+                    alertname=name,
+                    severity=rule.severity,
+                    for_ms=round(rule.for_s * 1000),
+                    keep_firing_for_ms=round(rule.keep_firing_for_s * 1000),
+                    numbers=rule.numbers(),
+                )
+                for name, rule in settings.alerts.rules().items()
+                if rule.enabled
+            },
+        )
