@@ -80,7 +80,9 @@ class EventType:
 
 _NAMES = list_of(name, "names")
 _GENERATION = integer(0)
-_COUNT = integer(0)
+MAX_PARTITIONS = 1_000_000
+"""Of one topic. Kafka itself stops well below; a slip of the pen must not fill the memory."""
+_COUNT = integer(0, MAX_PARTITIONS)
 _GROUP: dict[str, Rule] = {"group_id": name}
 _MEMBER: dict[str, Rule] = {**_GROUP, "member_id": name}
 _WORKER: dict[str, Rule] = {**_GROUP, "worker_id": name}
