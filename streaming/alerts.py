@@ -49,6 +49,7 @@ class GroupAlerts:
         self._had_members = False
         self._unexpected_run = 0
         self._judged_generation: list[int] = []
+        self._changes = 0
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take up where `dump` left it."""
@@ -56,6 +57,7 @@ class GroupAlerts:
         self._had_members = state["had_members"]
         self._unexpected_run = state["unexpected_run"]
         self._judged_generation = list(state["judged_generation"])
+        self._changes = state["changes"]
 
     def dump(self) -> dict[str, Any]:
         """Give the state, JSON-able, in a fixed order."""
@@ -64,6 +66,7 @@ class GroupAlerts:
             "had_members": self._had_members,
             "unexpected_run": self._unexpected_run,
             "judged_generation": self._judged_generation,
+            "changes": self._changes,
         }
 
     def observe(self, version: Version, now_ms: int) -> list[dict[str, Any]]:
@@ -207,9 +210,11 @@ class GroupAlerts:
         return [self._row(name, {**alert, "description": why}, "resolved", now_ms)]
 
     def _row(self, name: str, alert: Mapping[str, Any], status: str, now_ms: int) -> dict[str, Any]:
+        self._changes += 1
         identity = f"{alert['incident']}\0{status}\0{now_ms}"
         return {
             "alert_event_id": mmh3.hash_bytes(identity).hex(),
+            "change_number": self._changes,
             "incident_id": alert["incident"],
             "alertname": name,
             "severity": self._rules[name].severity if name in self._rules else "none",

@@ -32,7 +32,9 @@ def diff_versions(old: Owners, version: Version, *, cluster: str, group_id: str)
     Returns:
         Rows of schemas._DELTA, sorted by member, then what it gives up before
         what it gets, then topic and partition. `change` is assigned, revoked (the
-        owner lives and must give it up) or lost (the owner is gone). Empty for a
+        owner lives and must give it up) or lost (the owner is gone).
+        `from_member_id` and `to_member_id` look across both generations of a move:
+        what a first one revokes names the member that shall have it. Empty for a
         baseline, a gap, a held or a state row: what moved there is not known, or
         nothing did.
     """
@@ -40,15 +42,17 @@ def diff_versions(old: Owners, version: Version, *, cluster: str, group_id: str)
         return []
     instances = {m.member_id: m.group_instance_id for m in version.members}
     before, after = _owners_by_partition(old), _owners_by_partition(version.assignment)
+    # In a move over two generations the giver is found before it, the receiver in its target.
+    givers, receivers = _owners_by_partition(version.basis or {}), _owners_by_partition(version.expected or {})
     rows = []
     for member_id, topic, partition in owned_pairs(old):
         if member_id not in after.get((topic, partition), ()):
             change = "revoked" if member_id in instances else "lost"
-            receiver = next(iter(after.get((topic, partition), ())), None)
+            receiver = _first(after.get((topic, partition))) or _first(receivers.get((topic, partition)))
             rows.append((member_id, 0, topic, partition, change, member_id, receiver))
     for member_id, topic, partition in owned_pairs(version.assignment):
         if member_id not in before.get((topic, partition), ()):
-            giver = next(iter(before.get((topic, partition), ())), None)
+            giver = _first(before.get((topic, partition))) or _first(givers.get((topic, partition)))
             rows.append((member_id, 1, topic, partition, "assigned", giver, member_id))
     scope = f"{cluster}\0{group_id}\0{version.incarnation}\0{version.version}\0{version.phase}"
     return [
@@ -66,6 +70,10 @@ def diff_versions(old: Owners, version: Version, *, cluster: str, group_id: str)
         }
         for member_id, _, topic, partition, change, giver, receiver in sorted(rows, key=lambda row: row[:5])
     ]
+
+
+def _first(owners: Sequence[str] | None) -> str | None:
+    return owners[0] if owners else None
 
 
 def apply_deltas(old: Owners, deltas: Iterable[Mapping[str, Any]]) -> set[tuple[str, str, int]]:

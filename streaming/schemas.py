@@ -120,6 +120,7 @@ _CHECK = [
 
 _ALERT = [
     ("alert_event_id", pa.string()),
+    ("change_number", pa.int64()),
     ("incident_id", pa.string()),
     ("alertname", pa.string()),
     ("severity", pa.string()),
@@ -241,7 +242,7 @@ CHECKS = pa.schema([*_WHERE, *_WHEN, *_CHECK, *_FROM_BATCH])
 """One row per (check, cluster, group_id, version)."""
 
 ALERT_EVENTS = pa.schema([*_WHERE, ("version", pa.int64()), *_ALERT, *_FROM_BATCH])
-"""One row per change of an alert."""
+"""One row per change of an alert; `change_number` counts a group's changes in the order in which they came."""
 
 GROUPS = pa.schema(
     [

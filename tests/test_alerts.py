@@ -131,3 +131,11 @@ def test_a_rule_that_is_switched_off_resolves_its_alert() -> None:
     player.rules = GroupRules()
     player.play([observed(3, 3, {"C0": {"t0": [0]}})])
     assert changes(player) == [("firing", 2), ("resolved", 3)]
+
+
+def test_changes_are_numbered_in_the_order_in_which_they_came() -> None:
+    """A state row stands last in a batch; the number tells what came first all the same."""
+    player = Player(rules_with("UnassignedPartitions", for_s=360))
+    player.play([topic("t0", 2), observed(1, 1, {"C0": {"t0": [0, 1]}}), topic("t0", 3, 10), observed(2, 11, {"C0": {"t0": [0, 1, 2]}})])
+    numbered = {a["status"]: a["change_number"] for row in player.rows for a in row["alerts"]}
+    assert numbered == {"pending": 1, "resolved": 2}

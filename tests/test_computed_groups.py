@@ -54,6 +54,8 @@ def test_cooperative_move_takes_two_generations() -> None:
     assert final["balance"]["moved"] == 2
     assert final["balance"]["kept"] == 2
     assert all(m.startswith("C1 +") for m in moves(final))
+    assert [(d["from_member_id"], d["to_member_id"]) for d in middle["deltas"]] == [("C0", "C1")] * 2
+    assert [(d["from_member_id"], d["to_member_id"]) for d in final["deltas"]] == [("C0", "C1")] * 2
 
 
 def test_confirmation_of_another_generation_is_ignored() -> None:

@@ -1,0 +1,139 @@
+"""The history of one observed group: its versions, generations and incarnations, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from streaming.observed_versions import Shown, describe_gap, rename_members
+
+if TYPE_CHECKING:
+    from streaming.model import EventOutcome, MemberInfo, Owners, Version, VersionKind
+
+
+class Place(NamedTuple):
+    """What a newly seen generation is to the history; `reason` is "" where nothing is out of order."""
+
+    kind: VersionKind
+    incarnation: int
+    reason: str = ""
+
+
+class History:
+    """How far a group's history has come, and what its last version showed.
+
+    `basis` is the assignment of the last final version while versions are not
+    final, so that a move over several of them can be counted.
+    """
+
+    def __init__(self) -> None:
+        """Start with a group never seen."""
+        self.version = 0
+        self.generation_id = -1
+        self.incarnation = 1
+        self.is_dead = False
+        self.basis: Owners | None = None
+        self.shown: Shown | None = None
+
+    @classmethod
+    def from_json(cls, state: Mapping[str, Any]) -> Self:
+        """Take up what `to_json` gave."""
+        history = cls()
+        for name, value in state.items():
+            setattr(history, name, value)
+        history.shown = Shown.from_json(state["shown"]) if state["shown"] else None
+        return history
+
+    def to_json(self) -> dict[str, Any]:
+        """Give everything in JSON's own types."""
+        return {**vars(self), "shown": self.shown.to_json() if self.shown else None}
+
+    @property
+    def exists(self) -> bool:
+        """Say whether there is a group to delete."""
+        return self.version > 0 and not self.is_dead
+
+    @property
+    def members(self) -> tuple[MemberInfo, ...]:
+        """The members that the last version showed."""
+        return self.shown.members if self.shown else ()
+
+    def place(self, generation_id: int, *, is_new: bool) -> Place:
+        """Say what a generation at a newer position is to the history.
+
+        The first sight of a group is a baseline, unless it is the making of it; a
+        jump is a gap; a lower generation is the group made anew. Of a group made
+        anew the history is whole when its making was seen, or when its deletion was
+        and this is its first generation with members.
+        """
+        if self.version == 0:
+            return Place("rebalance", self.incarnation) if is_new else Place("baseline", 1, "first_seen")
+        if self.is_dead or generation_id < self.generation_id:
+            if is_new or (self.is_dead and generation_id <= 1):
+                return Place("rebalance", self.incarnation + 1)
+            text = f"gap: made anew, its generations before {generation_id} were not seen"
+            return Place("gap", self.incarnation + 1, text)
+        if generation_id > self.generation_id + 1:
+            return Place("gap", self.incarnation, describe_gap(self.generation_id + 1, generation_id - 1))
+        return Place("rebalance", self.incarnation)
+
+    def show(
+        self,
+        shown: Shown,
+        place: Place,
+        generation_id: int,
+        topic_counts: Mapping[str, int],
+        cause: EventOutcome,
+        instance_moves: Mapping[str, str],
+    ) -> Version:
+        """Make the next version."""
+        if place.kind != "rebalance" or place.incarnation != self.incarnation or self.shown is None:
+            self.basis = None
+        elif self.basis is None and not shown.is_final:
+            self.basis = self.shown.assignment
+        basis = rename_members(self.basis, instance_moves)
+        self.basis = None if shown.is_final else basis
+        self.generation_id, self.incarnation, self.is_dead = generation_id, place.incarnation, False
+        version = self._next(shown, place.kind, topic_counts, (cause,))
+        return replace(version, instance_moves=dict(instance_moves), basis=basis if shown.is_final else None)
+
+    def delete(self, event_time_ms: int, cause: tuple[EventOutcome, ...]) -> Version:
+        """Make the version that ends this incarnation."""
+        self.is_dead, self.basis = True, None
+        protocol_type = self.shown.protocol_type if self.shown else "consumer"
+        shown = Shown.of_nobody(
+            "Dead", event_time_ms=event_time_ms, reason="group_deleted", protocol_type=protocol_type
+        )
+        return self._next(shown, "deleted", {}, cause)
+
+    def describe(self, shown: Shown, topic_counts: Mapping[str, int]) -> Version:
+        """Show this for a `state` row, which keeps the version."""
+        return self._version(shown, "state", topic_counts, ())
+
+    def _next(
+        self,
+        shown: Shown,
+        kind: VersionKind,
+        topic_counts: Mapping[str, int],
+        cause: tuple[EventOutcome, ...],
+    ) -> Version:
+        self.version += 1
+        self.shown = shown
+        return self._version(shown, kind, topic_counts, cause)
+
+    def _version(
+        self,
+        shown: Shown,
+        kind: VersionKind,
+        topic_counts: Mapping[str, int],
+        cause: tuple[EventOutcome, ...],
+    ) -> Version:
+        return shown.as_version(
+            kind,
+            version=self.version,
+            generation_id=self.generation_id,
+            incarnation=self.incarnation,
+            topic_counts=topic_counts,
+            cause=cause,
+        )

@@ -1,0 +1,113 @@
+"""The outbox: from the log's rows to the flat tables, each batch once per table, after the commit.
+
+Every table notes, as an application's transaction version, the last batch it holds. What a
+crash left unpublished is caught up from the log at the next start or with the next batch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.crash_points import reach
+from streaming.schemas import SCHEMA_BY_TABLE
+from streaming.tables import PUBLISHED, Tables
+
+if TYPE_CHECKING:
+    from streaming.log import Log
+
+PUBLISH_APP = "counterpoise-publish"
+
+_COLUMN_OF_TABLE = {
+    "events": "events",
+    "rejected_events": "events",
+    "assignment_deltas": "deltas",
+    "balance": "balance",
+    "checks": "checks",
+    "alert_events": "alerts",
+}
+
+_BALANCE_KINDS = ("rebalance", "held", "baseline")
+
+
+def flatten(rows: pa.Table, table: str) -> pa.Table:
+    """Take one flat table's rows out of rows of the log.
+
+    A column comes from the nested value where it has such a field, else from the
+    log's row around it (`version`, `batch_seq`, ...).
+
+    Args:
+        rows: rows of `generations`.
+        table: one of the published tables.
+
+    Returns:
+        The rows in the table's own schema, in the order of the log.
+    """
+    schema = SCHEMA_BY_TABLE[table]
+    rows = rows.filter(_concerns(rows, table)).combine_chunks()
+    nested = rows.column(_COLUMN_OF_TABLE[table]).combine_chunks()
+    if isinstance(nested, pa.ChunkedArray):
+        nested = nested.chunk(0) if nested.num_chunks else pa.array([], type=nested.type)
+    if pa.types.is_list(nested.type):
+        parents = rows.take(pc.list_parent_indices(nested))
+        nested = pc.list_flatten(nested)
+    else:
+        parents = rows
+    fields = dict(zip([field.name for field in nested.type], nested.flatten(), strict=True))
+    return pa.table(
+        [fields[name] if name in fields else parents.column(name) for name in schema.names], schema=schema
+    )
+
+
+def _concerns(rows: pa.Table, table: str) -> pa.ChunkedArray:
+    """Say which rows of the log have something for the table."""
+    kind = rows["kind"]
+    if table == "rejected_events":
+        return pc.equal(kind, "rejected")
+    if table == "events":
+        return pc.not_equal(kind, "rejected")
+    if table == "balance":
+        is_wanted = pc.is_in(kind, pa.array(_BALANCE_KINDS))
+        return pc.and_(is_wanted, pc.is_valid(rows["balance"]))
+    return pc.is_valid(rows[_COLUMN_OF_TABLE[table]])
+
+
+class Outbox:
+    """Publishes what is logged and not yet published, in order."""
+
+    def __init__(self, tables: Tables, log: Log) -> None:
+        """Find out how far each table got."""
+        self._tables = tables
+        self._log = log
+        self._published = {name: tables.transaction_version(name, PUBLISH_APP) for name in PUBLISHED}
+
+    def catch_up(self, fresh: tuple[int, pa.Table] | None = None) -> None:
+        """Publish every batch up to the log's last.
+
+        Args:
+            fresh: (batch_seq, rows) of the batch just committed, to spare reading it back.
+        """
+        last = self._log.last_batch_seq
+        first = min(self._published.values()) + 1
+        for batch_seq in range(first, last + 1):
+            rows = fresh[1] if fresh and fresh[0] == batch_seq else self._log.rows_of(batch_seq)
+            for name in PUBLISHED:
+                if self._published[name] >= batch_seq:
+                    continue
+                flat = flatten(rows, name)
+                if flat.num_rows:
+                    self._tables.append(name, flat, app_id=PUBLISH_APP, version=batch_seq)
+                    reach(f"after_{name}")
+                self._published[name] = batch_seq
+
+    def mark(self) -> None:
+        """Note in every table how far it got, so that the next start need not read the log from further back.
+
+        A table with nothing to publish for many batches would otherwise still
+        name the last batch that had rows for it.
+        """
+        for name, batch_seq in self._published.items():
+            if batch_seq:
+                self._tables.mark(name, app_id=PUBLISH_APP, version=batch_seq)

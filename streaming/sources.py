@@ -1,0 +1,275 @@
+"""Where records come from: every source as one stream of raw records with exact positions.
+
+A raw record has the columns
+
+    source string     the source's name in the settings
+    path string       the file it stands in, as Spark names it (URI-encoded)
+    block bigint      where the file's block begins that this row was read from
+    value binary      its bytes, cut behind `max_record_bytes`
+    bytes bigint      how many it had
+
+one row per line or table row. Spark reads a large file in blocks and does not say which line
+a row is, but it does say the block, and keeps the order of a block's rows: so the line number
+is the rows of all earlier blocks and those before it in its own. Kafka is a later source: it
+gets its own `_read_...` function here, and partition and offset come as Kafka gives them.
+
+The text source hands the bytes of a line on untouched (NUL and bytes that are not UTF-8
+included); lines end in LF, the last one may lack it, and what follows a closing LF is no line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import mmh3
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from streaming.events import Rejection, parse_record
+from streaming.model import Input, Position
+from streaming.tables import JobError, absolute_location
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from conf.settings import Settings
+
+TICKS = "_ticks"
+"""The name of the job's own source of time_advanced events, and of its directory among the tables."""
+
+_DIGEST_BYTES = 65_536
+_MODULUS = 1 << 64
+
+Block = tuple[str, str, int]
+"""(source, path, block start): the unit in which Spark keeps the order of rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One source as the executors need to know it; picklable.
+
+    `root` is the directory as Spark spells it in a row's path; `kind` is
+    "files" or "delta".
+    """
+
+    name: str
+    format: str
+    kind: str
+    location: str
+    root: str
+    cluster: str
+    max_files_per_trigger: int = 0
+    delete_when_read: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RawRecord:
+    """One record before parsing; `bytes` is its full length, `value` may be cut."""
+
+    position: Position
+    value: bytes
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParseRules:
+    """What parsing needs to know of the sources and settings; picklable."""
+
+    sources: Mapping[str, Source]
+    max_record_bytes: int
+    rejected_raw_bytes: int
+
+
+def sources_of(spark: SparkSession, settings: Settings, tables_root: str) -> list[Source]:
+    """List the sources of the settings, then the job's own ticks."""
+    sources = [
+        Source(
+            name=source.name,
+            format=source.format,
+            kind=source.from_,
+            location=absolute_location(source.path),
+            root=_as_spark_spells(spark, source.path),
+            cluster=source.cluster,
+            max_files_per_trigger=source.max_files_per_trigger,
+        )
+        for source in settings.sources
+    ]
+    ticks = f"{tables_root}/{TICKS}"
+    return [
+        *sources,
+        Source(
+            name=TICKS,
+            format="events",
+            kind="files",
+            location=ticks,
+            root=_as_spark_spells(spark, ticks),
+            cluster=settings.job.cluster,
+            delete_when_read=True,
+        ),
+    ]
+
+
+def _as_spark_spells(spark: SparkSession, location: str) -> str:
+    # PySpark has no public way to ask Hadoop about a path.
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(absolute_location(location))
+    hadoop = spark._jsc.hadoopConfiguration()
+    return str(path.getFileSystem(hadoop).makeQualified(path).toString())
+
+
+def raw_stream(spark: SparkSession, sources: Sequence[Source], max_record_bytes: int) -> DataFrame:
+    """Read all sources as one stream of raw records."""
+    frames = [_READERS[source.kind](spark, source) for source in sources]
+    return reduce(lambda left, right: left.unionByName(right), frames).select(
+        "source",
+        "path",
+        "block",
+        F.substring("value", 1, max_record_bytes + 1).alias("value"),
+        F.octet_length("value").cast("long").alias("bytes"),
+    )
+
+
+def _read_files(spark: SparkSession, source: Source) -> DataFrame:
+    # Spark picks the files of a batch by modification time; within a batch we order by name.
+    reader = spark.readStream.format("text").option("lineSep", "\n").option("recursiveFileLookup", "true")
+    if source.max_files_per_trigger:
+        reader = reader.option("maxFilesPerTrigger", source.max_files_per_trigger)
+    if source.delete_when_read:
+        reader = reader.option("cleanSource", "delete")
+    return reader.load(source.location).select(
+        F.lit(source.name).alias("source"),
+        F.col("_metadata.file_path").alias("path"),
+        F.col("_metadata.file_block_start").alias("block"),
+        F.col("value").cast("binary").alias("value"),
+    )
+
+
+def _read_delta(spark: SparkSession, source: Source) -> DataFrame:
+    reader = spark.readStream.format("delta").option("ignoreDeletes", "true")
+    if source.max_files_per_trigger:
+        reader = reader.option("maxFilesPerTrigger", source.max_files_per_trigger)
+    rows = reader.load(source.location)
+    found = dict(rows.dtypes).get("value")
+    if found not in ("string", "binary"):
+        raise JobError(
+            f"source {source.name!r}: table {source.location} has "
+            + (f"column value as {found}" if found else f"columns {rows.columns}")
+            + "; it needs a column value, string or binary, with one record a row"
+        )
+    # Delta's stream offers no _metadata; these two functions read the same of the task's split.
+    return rows.select(
+        F.lit(source.name).alias("source"),
+        F.input_file_name().alias("path"),
+        F.input_file_block_start().alias("block"),
+        F.col("value").cast("binary").alias("value"),
+    )
+
+
+_READERS: Mapping[str, Callable[[SparkSession, Source], DataFrame]] = {
+    "files": _read_files,
+    "delta": _read_delta,
+}
+
+
+def file_names(
+    spark: SparkSession, sources: Mapping[str, Source], paths: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], str]:
+    """Name each (source, path) as positions do, so that names sort in the order of application.
+
+    A file goes by its name below the source's directory. A Delta table's data files have
+    random names, so the time when the file was written, as 13 digits of milliseconds, stands before it.
+    """
+    names = {}
+    jvm: Any = spark._jvm
+    hadoop = spark._jsc.hadoopConfiguration()
+    for name, path in paths:
+        source = sources[name]
+        plain = unquote(path)
+        below = plain.removeprefix(source.root).lstrip("/")
+        if source.kind == "delta":
+            file = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(path))
+            written_ms = file.getFileSystem(hadoop).getFileStatus(file).getModificationTime()
+            below = f"{written_ms:013d}/{below}"
+        names[(name, path)] = below
+    return names
+
+
+def lines_before(counts: Mapping[Block, int]) -> dict[Block, int]:
+    """Turn rows per block into the number of lines that stand before each block in its file."""
+    before: dict[Block, int] = {}
+    total = 0
+    file: tuple[str, str] | None = None
+    for block in sorted(counts):
+        if block[:2] != file:
+            file, total = block[:2], 0
+        before[block] = total
+        total += counts[block]
+    return before
+
+
+def count_blocks(rows: pa.Table | pa.RecordBatch) -> dict[Block, int]:
+    """Count the rows of each block."""
+    counts: dict[Block, int] = {}
+    for block in _blocks(rows):
+        counts[block] = counts.get(block, 0) + 1
+    return counts
+
+
+def number_records(
+    rows: pa.Table | pa.RecordBatch,
+    names: Mapping[tuple[str, str], str],
+    next_line: dict[Block, int],
+) -> Iterator[RawRecord]:
+    """Give each row its position, in the rows' order.
+
+    Args:
+        rows: raw records, every block's in the order in which Spark read them.
+        names: (source, path) -> name, from `file_names`.
+        next_line: lines already seen of each block's file before the next row of that
+            block; it is counted on here, so that a block may go on in the next call's rows.
+    """
+    values, lengths = rows.column("value").to_pylist(), rows.column("bytes").to_pylist()
+    for block, value, length in zip(_blocks(rows), values, lengths, strict=True):
+        next_line[block] = line = next_line.get(block, 0) + 1
+        yield RawRecord(Position(block[0], names[block[:2]], -1, line), value, length)
+
+
+def _blocks(rows: pa.Table | pa.RecordBatch) -> Iterator[Block]:
+    columns: list[Any] = [rows.column(name).to_pylist() for name in ("source", "path", "block")]
+    return zip(*columns, strict=True)
+
+
+def parse_raw(record: RawRecord, rules: ParseRules) -> Input | Rejection:
+    """Parse one raw record by its source's format."""
+    if record.bytes > rules.max_record_bytes:
+        return Rejection(
+            position=record.position,
+            reason=f"the record has {record.bytes} bytes; at most {rules.max_record_bytes} are read "
+            "(source.max_record_bytes)",
+            raw=record.value[: rules.rejected_raw_bytes],
+            raw_bytes=record.bytes,
+        )
+    source = rules.sources[record.position.source]
+    return parse_record(
+        record.value,
+        position=record.position,
+        format=source.format,  # type: ignore[arg-type]  # the settings allow only the two
+        default_cluster=source.cluster,
+        max_record_bytes=rules.max_record_bytes,
+    )
+
+
+def digest_of(record: RawRecord) -> int:
+    """Hash one record and its place; a batch's digest is the sum, so that order does not matter."""
+    at = record.position
+    place = f"{at.source}\0{at.path}\0{at.partition}\0{at.offset}\0{record.bytes}\0".encode()
+    return int(mmh3.hash64(place + record.value[:_DIGEST_BYTES], signed=False)[0])
+
+
+def add_digests(digests: Iterable[int]) -> int:
+    """Add digests as the batch row keeps them, modulo 2^64."""
+    return sum(digests) % _MODULUS

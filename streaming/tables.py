@@ -1,0 +1,220 @@
+"""The Delta tables as files: made, checked, appended to once per batch, read without Spark.
+
+delta-rs writes here (60 times cheaper than a Spark commit of the same rows). It
+records an application's transaction version but does not enforce it, so `append`
+looks first, and one job at a time is the only writer (docs/adr/0006).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
+
+from streaming.schemas import SCHEMA_BY_TABLE
+
+LOG = "generations"
+PUBLISHED = ("events", "rejected_events", "assignment_deltas", "balance", "checks", "alert_events")
+SNAPSHOTS = ("groups", "topics", "alerts", "assignments")
+
+
+class JobError(RuntimeError):
+    """The job cannot go on without a decision of its operator; the message says which."""
+
+
+def absolute_location(location: str) -> str:
+    """Make a local path absolute and leave any other URI as it is, without a closing slash."""
+    parts = urlsplit(location)
+    if parts.scheme in ("", "file"):
+        return str(Path(unquote(parts.path) if parts.scheme else location).resolve())
+    return location.rstrip("/")
+
+
+class Tables:
+    """All tables of one deployment, below one directory or URI."""
+
+    def __init__(self, root: str) -> None:
+        """Make every table that is missing and check the schema of every one that is there."""
+        self.root = absolute_location(root)
+        if "://" not in self.root:
+            Path(self.root).mkdir(parents=True, exist_ok=True)
+        self._tables = {name: self._open(name, schema) for name, schema in SCHEMA_BY_TABLE.items()}
+        self._datasets: dict[str, tuple[int, ds.Dataset | None]] = {}
+
+    def location(self, name: str) -> str:
+        """Give the path or URI of one table."""
+        return f"{self.root}/{name}"
+
+    def _open(self, name: str, schema: pa.Schema) -> DeltaTable:
+        location = self.location(name)
+        if not DeltaTable.is_deltatable(location):
+            return DeltaTable.create(location, schema, mode="ignore")
+        table = DeltaTable(location)
+        found = pa.schema(table.schema().to_arrow())
+        if not found.equals(schema):
+            raise JobError(
+                f"table {name} at {location}: {_schema_difference(found, schema)}; "
+                "move the table away or use the release that wrote it"
+            )
+        return table
+
+    def delta_table(self, name: str) -> DeltaTable:
+        """Give the open table, at the version last written or refreshed."""
+        return self._tables[name]
+
+    def refresh(self, name: str) -> None:
+        """See what another writer (Spark, on the large path) has committed."""
+        self._tables[name].update_incremental()
+
+    def transaction_version(self, name: str, app_id: str) -> int:
+        """Give the last version that this application committed to the table, 0 for none."""
+        return self._tables[name].transaction_version(app_id) or 0
+
+    def append(self, name: str, rows: pa.Table, *, app_id: str, version: int) -> None:
+        """Append the rows in one commit, unless this version of the application is there already.
+
+        Raises:
+            JobError: the table already holds a higher version: somebody else writes to it.
+        """
+        if not self._is_due(name, app_id, version):
+            return
+        write_deltalake(self._tables[name], rows, mode="append", commit_properties=commit_of(app_id, version))
+
+    def mark(self, name: str, *, app_id: str, version: int) -> None:
+        """Note that the application got as far as this version, with no rows to show for it."""
+        if not self._is_due(name, app_id, version):
+            return
+        table = self._tables[name]
+        table.create_write_transaction(
+            [], "append", table.schema(), commit_properties=commit_of(app_id, version)
+        )
+        table.update_incremental()
+
+    def _is_due(self, name: str, app_id: str, version: int) -> bool:
+        there = self.transaction_version(name, app_id)
+        if there > version:
+            raise JobError(
+                f"table {name} at {self.location(name)} holds version {there} of {app_id!r} while "
+                f"version {version} is being written; another job writes to these tables: stop one"
+            )
+        return there < version
+
+    def read(
+        self,
+        name: str,
+        columns: Sequence[str],
+        where: pc.Expression | None = None,
+        *,
+        batches: tuple[int, int] | None = None,
+    ) -> pa.Table:
+        """Read columns of a table, in no particular order.
+
+        Args:
+            name: the table.
+            columns: what to read.
+            where: a filter over these columns.
+            batches: for tables with `batch_seq`: only rows of the batches from the first to
+                the last of these; only files whose statistics speak of such are opened.
+        """
+        schema = pa.schema([SCHEMA_BY_TABLE[name].field(column) for column in columns])
+        within = None
+        if batches is not None:
+            within = (pc.field("batch_seq") >= batches[0]) & (pc.field("batch_seq") <= batches[1])
+            dataset = self._dataset_of(name, self._files_of(name, *batches))
+        else:
+            dataset = self._whole(name)
+        if dataset is None:
+            return schema.empty_table()
+        rows = dataset.to_table(columns=list(columns), filter=within).cast(schema)
+        # Not while scanning: files that a merge wrote hold string_view, and Arrow fails to compare the
+        # bounds in their statistics with a string.
+        return rows if where is None else rows.filter(where)
+
+    def states_of(self, cluster: str, group_ids: Sequence[str]) -> dict[str, str | None]:
+        """Look up the logged state of groups in the snapshot `groups`.
+
+        Asked of DataFusion, which decodes the wide state only of rows that match;
+        Arrow's own scan would decode every group's.
+        """
+        # Table and column names are ours; the values are quoted.
+        names = ", ".join(map(quoted, group_ids))
+        sql = (
+            "SELECT group_id, state FROM groups "  # noqa: S608
+            f"WHERE cluster = {quoted(cluster)} AND group_id IN ({names})"
+        )
+        rows = pa.table(QueryBuilder().register("groups", self._tables["groups"]).execute(sql).read_all())
+        return dict(zip(rows["group_id"].to_pylist(), rows["state"].to_pylist(), strict=True))
+
+    def _whole(self, name: str) -> ds.Dataset | None:
+        version = self._tables[name].version()
+        known = self._datasets.get(name)
+        if known is None or known[0] != version:
+            known = (version, self._dataset_of(name, self.files(name)["path"].to_pylist()))
+            self._datasets[name] = known
+        return known[1]
+
+    def files(self, name: str) -> pa.Table:
+        """List the live data files: `path` relative to the table, and its statistics if any."""
+        return pa.table(self._tables[name].get_add_actions(flatten=True))
+
+    def _files_of(self, name: str, first: int, last: int) -> list[str]:
+        files = self.files(name)
+        unknown = [None] * files.num_rows
+        least, most = (
+            files[column].to_pylist() if column in files.column_names else unknown
+            for column in ("min.batch_seq", "max.batch_seq")
+        )
+        return [
+            path
+            for path, low, high in zip(files["path"].to_pylist(), least, most, strict=True)
+            if low is None or high is None or (low <= last and high >= first)
+        ]
+
+    def _dataset_of(self, name: str, paths: list[str]) -> ds.Dataset | None:
+        # deltalake's own to_pyarrow_dataset lets Arrow's threads call into Rust's, and the
+        # process then aborts at exit; our tables are plain Parquet, so Arrow reads them itself.
+        if not paths:
+            return None
+        filesystem, base = pafs.FileSystem.from_uri(self.location(name))
+        return ds.dataset(
+            [f"{base}/{unquote(path)}" for path in sorted(paths)],
+            schema=SCHEMA_BY_TABLE[name],
+            filesystem=filesystem,
+            format="parquet",
+        )
+
+    def leave_orphan(self, name: str, rows: pa.Table) -> None:
+        """Write a data file that no commit names, as a crash inside a write leaves it (tests only)."""
+        filesystem, base = pafs.FileSystem.from_uri(self.location(name))
+        pq.write_table(rows, f"{base}/part-00000-uncommitted.parquet", filesystem=filesystem)
+
+
+def quoted(text: str) -> str:
+    """Write a text as an SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def commit_of(app_id: str, version: int) -> CommitProperties:
+    """Make the commit properties that record an application's version."""
+    return CommitProperties(app_transactions=[Transaction(app_id, version)])
+
+
+def _schema_difference(found: pa.Schema, wanted: pa.Schema) -> str:
+    """Say in words what differs first."""
+    for field in wanted:
+        index = found.get_field_index(field.name)
+        if index < 0:
+            return f"column {field.name!r} is missing"
+        if found.field(index).type != field.type:
+            return f"column {field.name!r} is {found.field(index).type}, this release writes {field.type}"
+    extra = sorted(set(found.names) - set(wanted.names))
+    if extra:
+        return f"column {extra[0]!r} is unknown to this release"
+    return f"columns stand in another order: {found.names}"
