@@ -32,12 +32,6 @@ Row = dict[str, Any]
 
 _OBSERVED_TYPES = {"offsets_record", "offset_commit", "unknown_record", "generation_observed"}
 _HISTORY_LENGTH = 8
-_NOTHING_SHOWN = Version(
-    kind="state", version=0, generation_id=-1, incarnation=1, group_kind="observed", protocol_type="",
-    protocol=None, rebalance_protocol=None, leader_id=None, group_state="Empty", phase=0, is_final=True, reason="",
-    event_time_ms=0, members=(), assignment={}, subscribed={}, topic_counts={},
-)  # fmt: skip
-"""An observed group of which only offset commits have been seen, as Kafka lists it: Empty, of no protocol."""
 WENT_BACK = "event_time goes back"
 """Stands in the reason of an applied event that is older than one applied before it."""
 
@@ -219,12 +213,11 @@ class _GroupTurn:
         if group is None or not concerned:
             return
         items = group.topic_changed(topic_state.topic, event.event_time_ms, self._view)
-        self._keep(items, event.event_time_ms)
-        version = group.describe(self._view) if not items and isinstance(group, ObservedGroup) else None
-        if version is not None:
+        self._keep(items)
+        if not items and isinstance(group, ObservedGroup):
             # No new generation, but the numbers that alerts look at have changed.
             self._is_changed = True
-            self._loose_alerts += self._alerts.observe(version, event.event_time_ms)
+            self._loose_alerts += self._alerts.observe(group.describe(self._view), event.event_time_ms)
 
     def _take(self, event: Input) -> None:
         """Apply one event of the group itself."""
@@ -244,7 +237,7 @@ class _GroupTurn:
         if event.event_time_ms < self._clock_ms:
             self._went_back_ms[event.event_id] = self._clock_ms - event.event_time_ms
         self._clock_ms = max(self._clock_ms, event.event_time_ms)
-        self._keep(self._group.advance(event, self._view), event.event_time_ms)
+        self._keep(self._group.advance(event, self._view))
 
     def _close_partitions(self) -> None:
         """Tell an observed group how far its partition of `__consumer_offsets` has come."""
@@ -252,8 +245,7 @@ class _GroupTurn:
             return
         for (cluster, path, partition), end_ms in sorted(self._work.broadcast.partition_ends.items()):
             if cluster == self._work.cluster:
-                for version in self._group.partition_advanced(path, partition, end_ms, self._view):
-                    self._keep([version], version.event_time_ms)
+                self._keep(self._group.partition_advanced(path, partition, end_ms, self._view))
 
     def _fire_timers(self, now_ms: int) -> None:
         group = self._group
@@ -268,7 +260,7 @@ class _GroupTurn:
                 deadline, items = fired
                 self._is_changed = True
                 self._clock_ms = max(self._clock_ms, deadline)
-                self._keep(items, deadline)
+                self._keep(items)
                 continue
             changed = self._alerts.fire_next(now_ms)
             if changed is None:
@@ -322,14 +314,14 @@ class _GroupTurn:
 
     # Rows
 
-    def _keep(self, items: Iterable[Version | EventOutcome], now_ms: int) -> None:
+    def _keep(self, items: Iterable[Version | EventOutcome]) -> None:
         for item in items:
             if isinstance(item, EventOutcome):
                 self._loose.append(item)
             else:
-                self._add_version_row(item, now_ms)
+                self._add_version_row(item)
 
-    def _add_version_row(self, version: Version, now_ms: int) -> None:
+    def _add_version_row(self, version: Version) -> None:
         where = {"cluster": self._work.cluster, "group_id": self._work.group_id}
         old = self._owned
         deltas = diff_versions(old, version, **where)
@@ -344,7 +336,7 @@ class _GroupTurn:
             wrong = ", ".join(f"{name} is {count}" for name, count in check_inputs.items() if count)
             text = f"a critical check refused the computed generation: {wrong or 'see the table checks'}"
             version = replace(version, problem=("GenerationHeld", text))
-        alerts = self._alerts.observe(version, now_ms)
+        alerts = self._alerts.observe(version, version.event_time_ms)
         self._set_owned(version)
         has_checks = version.kind in {"rebalance", "baseline"} or version.refused is not None
         self._rows.append(
@@ -362,7 +354,7 @@ class _GroupTurn:
     def _add_state_row(self) -> None:
         group = self._group
         assert group is not None
-        version = group.describe(self._view) or _NOTHING_SHOWN
+        version = group.describe(self._view)
         row = {
             **self._columns(version),
             "event_time": self._clock_ms * 1000,

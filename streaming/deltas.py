@@ -14,6 +14,8 @@ from streaming.model import Owners, Version, owned_pairs
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from assignors import Assignor
+
 Row = dict[str, Any]
 
 _WITHOUT_DELTAS = {"baseline", "gap", "state", "held"}
@@ -189,6 +191,12 @@ def _moved_and_kept(old: Owners, version: Version) -> tuple[int, int]:
     return moves.moved, moves.kept
 
 
+def _assignor_of(version: Version) -> Assignor | None:
+    """Look up what the version's assignor promises; KIP-848's go by their own names here."""
+    name = version.protocol or ""
+    return REGISTRY.get(f"server-{name}" if version.rebalance_protocol == "CONSUMER" else name)
+
+
 def _excess_spread(version: Version, spread: int) -> int | None:
     """Count by how much the spread is over what the assignor promises; None where it promises none.
 
@@ -196,7 +204,7 @@ def _excess_spread(version: Version, spread: int) -> int | None:
     promises a level topic deals each topic evenly among its subscribers; one that
     promises a level group has a spread of one when all subscribe alike.
     """
-    assignor = REGISTRY.get(version.protocol or "")
+    assignor = _assignor_of(version)
     if assignor is None or version.protocol_type != "consumer" or not version.members:
         return None
     if assignor.is_sticky:
@@ -216,7 +224,7 @@ def _excess_moves(old: Owners, version: Version, moved: int) -> int | None:
     own the most. Unequal subscriptions and assignors that promise no stickiness
     have no bound here.
     """
-    assignor = REGISTRY.get(version.protocol or "")
+    assignor = _assignor_of(version)
     if assignor is None or not assignor.is_sticky or version.protocol_type != "consumer" or not version.members:
         return None
     if len(set(version.subscribed.values())) != 1:
