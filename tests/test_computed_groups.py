@@ -255,6 +255,14 @@ def test_pattern_takes_in_topics_that_appear() -> None:
     assert player.latest()["has_pattern"]
 
 
+@pytest.mark.parametrize("protocol", ["sticky", "cooperative-sticky", "range", "roundrobin"])
+def test_member_without_topics_gets_nothing(protocol: str) -> None:
+    """A member whose pattern matches nothing yet is in the group and owns nothing, whatever its place."""
+    player = Player(GroupRules(default_protocols=(protocol,)))
+    player.play([topic("t0", 2), join("C0", 1, topics_pattern="none-.*"), join("C1", 2, "t0"), tick(300)])
+    assert owned(player.versions()[-1]) == {"C0": [], "C1": ["t0p0", "t0p1"]}
+
+
 def test_same_subscription_again_is_not_computed() -> None:
     """A member that joins again with the same wishes changes nothing that the assignor sees."""
     player = two_members()

@@ -1,0 +1,199 @@
+"""The sticky assignment of a group whose members all subscribe to the same topics.
+
+Every member keeps what it owns up to its quota, in the order of Java's HashMap
+(which decides who keeps the larger quotas), and the rest is dealt in a circle.
+The circle is dealt by strides: as long as nobody fills up, the k-th member of
+the circle gets every n-th partition.
+
+Source: AbstractStickyAssignor.ConstrainedAssignmentBuilder of Kafka 4.3.1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from assignors.errors import AssignorError
+
+if TYPE_CHECKING:
+    from assignors.sticky_claims import Group, Racks
+
+
+def assign_uniform(group: Group) -> tuple[list[list[int]], dict[int, int]]:
+    """Balance a group of equal subscriptions.
+
+    Returns:
+        The partition codes of each member, in Kafka's list order, and the
+        partitions that pass from one owner to another, code -> new owner: a
+        cooperative assignor withholds these for one generation.
+
+    Raises:
+        AssignorError: owned partitions beyond a topic's count (it shrank) upset
+            the quotas, where Kafka's class throws IllegalStateException.
+    """
+    filling = _Filling(group)
+    filling.keep_owned()
+    kept = [len(codes) for codes in filling.owned]
+    unassigned = _unassigned(group, filling.owned)
+    filling.below.sort()
+    filling.at_least.sort()
+    if group.racks is not None:
+        near = group.racks.members_near
+        unassigned.sort(key=lambda code: near.get(code, 0))
+        if group.racks.by_member:
+            unassigned = filling.deal_within_racks(unassigned, group.racks)
+    filling.deal(unassigned)
+    return filling.owned, _transfers(group, filling, kept)
+
+
+class _Filling:
+    """The members on their way to their quotas.
+
+    `below` are members under the least quota, `at_least` those that may still
+    get one more than it; both as Kafka's two lists of unfilled members.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._least, self._larger_expected = divmod(group.total(), len(group.members))
+        self._most = self._least + (1 if self._larger_expected else 0)
+        self._larger = 0
+        self.owned: list[list[int]] = [[] for _ in group.members]
+        self.revoked_from: dict[int, int] = {}
+        self.below: list[int] = []
+        self.at_least: list[int] = []
+
+    def keep_owned(self) -> None:
+        """Give every member what it owned, as far as its quota goes."""
+        group = self._group
+        racks = group.racks if group.racks is not None and group.racks.by_member else None
+        for member in group.members_in_map_order:
+            codes = sorted(group.owned[member])
+            if racks is not None and codes:
+                far = [code for code in codes if racks.mismatch(member, code)]
+                self.revoked_from.update(dict.fromkeys(far, member))
+                codes = [code for code in codes if not racks.mismatch(member, code)]
+            if group.doubly_claimed:
+                codes = [code for code in codes if code not in group.doubly_claimed]
+            if len(codes) < self._least:
+                self.owned[member] = codes
+                self.below.append(member)
+                continue
+            quota = self._least
+            if len(codes) >= self._most and self._larger < self._larger_expected:
+                quota = self._most
+                self._larger += 1
+                if self._larger == self._larger_expected:
+                    self.at_least.clear()
+            elif self._larger < self._larger_expected:
+                self.at_least.append(member)
+            self.owned[member] = codes[:quota]
+            if len(codes) > quota:
+                self.revoked_from.update(dict.fromkeys(codes[quota:], member))
+
+    def deal_within_racks(self, unassigned: list[int], racks: Racks) -> list[int]:
+        """Deal partitions to members of their racks; returns those that found none."""
+        rest: list[int] = []
+        start = 0
+        for code in unassigned:
+            at = _next_near(racks, code, self.below, start)
+            if at >= 0:
+                member = self.below[at]
+                size = len(self.owned[member]) + 1
+                if size >= self._least:
+                    del self.below[at]
+                    if size < self._most and self._larger < self._larger_expected:
+                        self.at_least.append(member)
+                else:
+                    at += 1
+                start = at % len(self.below) if self.below else 0
+            else:
+                at = _next_near(racks, code, self.at_least, 0)
+                if at < 0:
+                    rest.append(code)
+                    continue
+                member = self.at_least[at]
+                if len(self.owned[member]) + 1 == self._most:
+                    del self.at_least[at]
+                    self._larger += 1
+                    if self._larger == self._larger_expected:
+                        self.at_least.clear()
+            self.owned[member].append(code)
+        return rest
+
+    def deal(self, unassigned: list[int]) -> None:
+        """Deal partitions in a circle: up to the least quota first, then one more each.
+
+        They always reach for the first part: what was kept is within the quotas,
+        whose sum is the number of partitions. (Kafka checks this afterwards.)
+        """
+        at = 0
+        while self.below and at < len(unassigned):
+            circle = self.below
+            rounds = self._least - max(len(self.owned[member]) for member in circle)
+            end = at + rounds * len(circle)
+            for i, member in enumerate(circle):
+                self.owned[member] += unassigned[at + i : end : len(circle)]
+            at = end
+            self.below = [member for member in circle if len(self.owned[member]) < self._least]
+            self.at_least += [member for member in circle if len(self.owned[member]) == self._least]
+        rest = unassigned[at:]
+        if len(rest) > len(self.at_least):
+            raise AssignorError(
+                f"{len(rest) - len(self.at_least)} partitions are left and every member is full;"
+                " owned partitions must lie within their topics"
+                " (Kafka: No more unfilled consumers to be assigned)"
+            )
+        for member, code in zip(self.at_least, rest, strict=False):
+            self.owned[member].append(code)
+
+
+def _next_near(racks: Racks, code: int, members: list[int], start: int) -> int:
+    """Find the first member from `start` on, around the list, whose rack holds the partition; else -1."""
+    near = racks.by_partition.get(code)
+    if near:
+        for i in range(len(members)):
+            at = (start + i) % len(members)
+            if racks.by_member.get(members[at]) in near:
+                return at
+    return -1
+
+
+def _unassigned(group: Group, owned: list[list[int]]) -> list[int]:
+    """List what nobody owns by (topic, partition), as Kafka's walk with two pointers finds it.
+
+    That walk counts partitions from 0 whatever their numbers, and stands still at
+    the first owned partition that does not exist: everything behind it is then
+    dealt out again, although it has an owner.
+    """
+    width = len(group.topics)
+    taken = set().union(*owned)
+    codes: list[int] = []
+    if not taken:
+        for topic in range(width):
+            codes += group.codes_of(topic)
+        return codes
+    counts = [len(numbers) for numbers in group.numbers]
+    # Most groups are sound: the smallest and largest code tell, when counts are equal.
+    if min(taken) < 0 or max(taken) >= min(counts) * width:
+        unknown = [
+            (code % width, code // width) for code in taken if not 0 <= code // width < counts[code % width]
+        ]
+        if unknown:
+            stop = min(unknown)
+            taken = {code for code in taken if (code % width, code // width) < stop}
+    for topic, count in enumerate(counts):
+        codes += [code for code in range(topic, count * width + topic, width) if code not in taken]
+    return codes
+
+
+def _transfers(group: Group, filling: _Filling, kept: list[int]) -> dict[int, int]:
+    """Find the partitions whose former owner still has to let go: code -> new owner."""
+    revoked_from, doubly_claimed = filling.revoked_from, group.doubly_claimed
+    if not revoked_from and not doubly_claimed:
+        return {}
+    return {
+        code: member
+        for member, codes in enumerate(filling.owned)
+        for code in codes[kept[member] :]
+        if revoked_from.get(code, member) != member or code in doubly_claimed
+    }

@@ -1,0 +1,287 @@
+"""`counterpoise assign --jsonl`: one case a line in, one result or error a line out.
+
+The contract is meant for tests and for other programs: members count as joined in the order
+given, and everything that Kafka's classes read can be set, down to the bytes of
+the user data. No line stops the next one.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+from assignors import (
+    NO_GENERATION,
+    Assignment,
+    Assignor,
+    AssignorError,
+    AssignorMemory,
+    Subscription,
+    TopicMetadata,
+    TopicPartition,
+    UnknownAssignorError,
+    encode_cooperative_user_data,
+    encode_sticky_user_data,
+    get_assignor,
+)
+
+_INT32_RANGE = range(-(2**31), 2**31)
+_SERVER_FUNCTIONS = {
+    "server-range": "assign_server_range",
+    "server-uniform": "assign_server_uniform",
+}
+_CONNECT = ("connect-eager", "connect-incremental")
+
+
+class CaseError(ValueError):
+    """A case does not have the form of the contract."""
+
+
+def run_assign_lines(
+    lines: Iterable[str | bytes],
+    write: Callable[[str], object],
+    plugins: Mapping[str, Assignor] | None = None,
+) -> int:
+    """Answer each line with one line, in order, before the next one is read.
+
+    Args:
+        lines: JSON texts; blank lines are passed over.
+        write: gets each answer, its line end included; it should flush.
+        plugins: assignors of the user's own, by name.
+
+    Returns:
+        How many lines were answered with an error.
+    """
+    errors = 0
+    for answer in answer_lines(lines, plugins):
+        errors += "error" in answer
+        write(json.dumps(answer, separators=(",", ":")) + "\n")
+    return errors
+
+
+def answer_lines(
+    lines: Iterable[str | bytes], plugins: Mapping[str, Assignor] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Answer cases one by one: `{"id"?, "result"}`, or `{"id"?, "error", "message"}`.
+
+    Without an id the result stands bare. `error` is one of bad_json, bad_case,
+    unknown_assignor and assignor_error (the assignor refused, as Kafka's class
+    would, or a plug-in raised).
+    """
+    memories: dict[tuple[str, str], AssignorMemory] = {}
+    for line in lines:
+        if not line.strip():
+            continue
+        case: Any = None
+        try:
+            case = json.loads(line)
+            if not isinstance(case, dict):
+                raise CaseError(f"a case is a {type(case).__name__}; it must be an object")
+            result = _answer(case, memories, plugins)
+        except UnknownAssignorError as error:
+            yield _error(case, "unknown_assignor", error)
+        except AssignorError as error:
+            yield _error(case, "assignor_error", error)
+        except CaseError as error:
+            yield _error(case, "bad_case", error)
+        except (ValueError, RecursionError) as error:
+            yield _error(case, "bad_json" if case is None else "bad_case", error)
+        else:
+            yield {"id": case["id"], "result": result} if "id" in case else result
+
+
+def _error(case: object, code: str, error: Exception) -> dict[str, Any]:
+    answer: dict[str, Any] = {"error": code, "message": str(error.args[0]) if error.args else str(error)}
+    return {"id": case["id"], **answer} if isinstance(case, dict) and "id" in case else answer
+
+
+def _answer(
+    case: dict[str, Any],
+    memories: dict[tuple[str, str], AssignorMemory],
+    plugins: Mapping[str, Assignor] | None,
+) -> Any:
+    name = _take(case, "assignor", str, "a case")
+    if name in _CONNECT:
+        return import_module("assignors.connect_lines").run_connect_case(case)
+    topics = {topic: _topic(topic, value) for topic, value in _take(case, "topics", dict, "a case").items()}
+    members = _take(case, "members", list, "a case")
+    subscriptions: dict[str, Subscription] = {}
+    for member in members:
+        if not isinstance(member, dict):
+            raise CaseError(f"members: found {member!r}; each must be an object")
+        member_id = _take(member, "id", str, "members")
+        if member_id in subscriptions:
+            raise CaseError(f"members: found {member_id!r} twice; each id may stand once")
+        subscriptions[member_id] = _subscription(name, member_id, member)
+    if name in _SERVER_FUNCTIONS:
+        assignment = _assign_on_server(name, case, topics, subscriptions)
+    else:
+        assignor = get_assignor(name, plugins)
+        memory = AssignorMemory()
+        if "session" in case:
+            memory = memories.setdefault((name, _take(case, "session", str, "a case")), memory)
+        assignment = _call(assignor, topics, subscriptions, memory)
+    return {member: [[topic, p] for topic, p in assignment[member]] for member in subscriptions}
+
+
+def _call(
+    assignor: Assignor,
+    topics: Mapping[str, TopicMetadata],
+    subscriptions: Mapping[str, Subscription],
+    memory: AssignorMemory,
+) -> Assignment:
+    """Run an assignor; whatever a plug-in raises costs its own case only."""
+    try:
+        return assignor.function(topics, subscriptions, memory)
+    except AssignorError:
+        raise
+    except Exception as error:
+        raise AssignorError(f"{assignor.name!r} raised {type(error).__name__}: {error}") from error
+
+
+def _assign_on_server(
+    name: str,
+    case: dict[str, Any],
+    topics: Mapping[str, TopicMetadata],
+    subscriptions: Mapping[str, Subscription],
+) -> Assignment:
+    given = case.get("topic_ids") or {}
+    ids = {}
+    names = {*topics, *(topic for s in subscriptions.values() for topic in s.topics)}
+    names.update(topic for s in subscriptions.values() for topic, _ in s.owned_partitions)
+    for topic in sorted(names):
+        ids[topic] = hashlib.md5(topic.encode("utf-8", "replace"), usedforsecurity=False).digest()
+        if topic in given:
+            ids[topic] = _uuid(topic, given[topic])
+    function = getattr(import_module("assignors.server_side"), _SERVER_FUNCTIONS[name])
+    more = {"subscription_type": case["subscription_type"]} if "subscription_type" in case else {}
+    assignment: Assignment = function(topics, subscriptions, topic_ids=ids, **more)
+    return assignment
+
+
+def _uuid(topic: str, text: object) -> bytes:
+    """Read a uuid as Kafka prints it: base64 for URLs, without padding."""
+    try:
+        uuid = base64.urlsafe_b64decode(f"{text}==")
+    except (binascii.Error, ValueError):
+        uuid = b""
+    if len(uuid) != 16:
+        raise CaseError(f"topic_ids: {topic!r} has {text!r}; it must be 16 bytes in base64")
+    return uuid
+
+
+def _take(value: dict[str, Any], key: str, kind: type, where: str) -> Any:
+    found = value.get(key)
+    if not isinstance(found, kind):
+        raise CaseError(f"{where}: {key} is {found!r}; it must be a {kind.__name__}")
+    return found
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value in _INT32_RANGE
+
+
+def _topic(topic: str, value: object) -> TopicMetadata:
+    """Read a count, a list of racks for each partition, or {"ids": [[partition, racks], ...]}."""
+    if _is_int(value) and isinstance(value, int) and value >= 0:
+        return TopicMetadata.of_count(value)
+    pairs: list[tuple[int, Any]] | None = None
+    if isinstance(value, list):
+        pairs = list(enumerate(value))
+    elif isinstance(value, dict) and isinstance(value.get("ids"), list):
+        ids = value["ids"]
+        if all(isinstance(pair, list) and len(pair) == 2 and _is_int(pair[0]) for pair in ids):
+            pairs = [(pair[0], pair[1]) for pair in ids]
+    if pairs is None or not all(_is_racks(racks) for _, racks in pairs):
+        raise CaseError(
+            f"topics: {topic!r} is {value!r}; it must be a count, a list of racks for each partition, or"
+            ' {"ids": [[partition, [rack, ...]], ...]}'
+        )
+    pairs.sort(key=lambda pair: pair[0])
+    numbers = tuple(number for number, _ in pairs)
+    partitions = range(len(numbers)) if numbers == tuple(range(len(numbers))) else numbers
+    return TopicMetadata(partitions, tuple(tuple(racks) for _, racks in pairs))
+
+
+def _is_racks(racks: object) -> bool:
+    return isinstance(racks, list) and all(rack is None or isinstance(rack, str) for rack in racks)
+
+
+def _subscription(assignor: str, member_id: str, member: dict[str, Any]) -> Subscription:
+    """Read a member as the leader's subscription of it."""
+    where = f"member {member_id!r}"
+    topics = _take(member, "topics", list, where)
+    if not all(isinstance(topic, str) for topic in topics):
+        raise CaseError(f"{where}: topics is {topics!r}; it must be a list of texts")
+    owned = [TopicPartition(topic, p) for topic, p in _owned_pairs(where, member.get("owned"))]
+    generation = _optional_int(where, member, "generation")
+    own_generation = NO_GENERATION if generation is None else generation
+    sub_generation = _optional_int(where, member, "sub_generation")
+    says_owned = assignor != "sticky" or member.get("owned_in_subscription") is True
+    return Subscription(
+        topics=tuple(topics),
+        owned_partitions=tuple(owned) if says_owned else (),
+        generation_id=own_generation if sub_generation is None else sub_generation,
+        group_instance_id=_optional_text(where, member, "instance_id"),
+        rack_id=_optional_text(where, member, "rack"),
+        user_data=_user_data(assignor, where, member, owned, generation),
+    )
+
+
+def _owned_pairs(where: str, value: object) -> list[tuple[str, int]]:
+    if value is None:
+        return []
+    if isinstance(value, list) and all(
+        isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) and _is_int(pair[1])
+        for pair in value
+    ):
+        return [(pair[0], pair[1]) for pair in value]
+    raise CaseError(f"{where}: owned is {value!r}; it must be [[topic, partition], ...]")
+
+
+def _optional_int(where: str, member: dict[str, Any], key: str) -> int | None:
+    value = member.get(key)
+    if value is None or (_is_int(value) and isinstance(value, int)):
+        return value
+    raise CaseError(f"{where}: {key} is {value!r}; it must be an int of 32 bits")
+
+
+def _optional_text(where: str, member: dict[str, Any], key: str) -> str | None:
+    value = member.get(key)
+    if value is None or isinstance(value, str):
+        return value
+    raise CaseError(f"{where}: {key} is {value!r}; it must be a text")
+
+
+def _user_data(
+    assignor: str, where: str, member: dict[str, Any], owned: list[TopicPartition], generation: int | None
+) -> bytes | None:
+    """Make the user data that a case asks for; "default" is what Java's client would send."""
+    kind = member.get("user_data", "default")
+    if kind == "default":
+        if assignor == "cooperative-sticky":
+            return encode_cooperative_user_data(NO_GENERATION if generation is None else generation)
+        if assignor != "sticky" or ("owned" not in member and generation is None):
+            return None
+        kind = "v1"
+    if kind == "v1":
+        return encode_sticky_user_data(owned, NO_GENERATION if generation is None else generation)
+    if kind == "v0":
+        return encode_sticky_user_data(owned, None)
+    if kind == "none":
+        return None
+    if kind == "empty":
+        return b""
+    if isinstance(kind, str) and kind.startswith("b64:"):
+        try:
+            return base64.b64decode(kind[4:], validate=True)
+        except binascii.Error as error:
+            raise CaseError(f"{where}: user_data is {kind!r}; it must be base64 ({error})") from error
+    raise CaseError(
+        f"{where}: user_data is {kind!r}; it must be one of 'default', 'v0', 'v1', 'none', 'empty', 'b64:...'"
+    )
