@@ -1,0 +1,72 @@
+"""Benchmarks: one file per comparison, one command for all (`python -m bench`).
+
+A comparison measures something of ours and something to hold it against, taking
+turns, and gives a `Figure` for each case. Nothing here judges; who reads does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How large to measure: smaller numbers give an answer sooner, and another one.
+
+    `state_groups` are the groups that exist before anything is measured, `rounds`
+    how often each case is measured; its figures are medians over them.
+    """
+
+    state_groups: int = 20_000
+    rounds: int = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One case of one comparison.
+
+    `seconds` is ours and `against_seconds` that of `against`, both medians of
+    `samples`. `details` are further numbers in seconds unless their name says
+    otherwise; where they say how the time divides, they are means over the samples.
+    """
+
+    comparison: str
+    case: str
+    seconds: float
+    against: str
+    against_seconds: float
+    samples: int
+    details: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def ratio(self) -> float:
+        """Say how many times as long ours takes."""
+        return self.seconds / self.against_seconds
+
+    def as_json(self) -> dict[str, Any]:
+        """Give plain values, the ratio included, rounded to what was measured."""
+        found = {**asdict(self), "ratio": self.ratio}
+        return {key: _rounded(value) for key, value in found.items()}
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return round(value, 4) if isinstance(value, float) else value
+
+
+_MODULES = {"micro-batch": "bench.micro_batch"}
+"""Comparison -> the module that runs it, imported only when it is asked for."""
+
+NAMES = tuple(_MODULES)
+
+
+def run_comparison(name: str, scale: Scale, say: Callable[[str], None]) -> list[Figure]:
+    """Run one comparison of NAMES; `say` hears how far it got."""
+    figures: list[Figure] = import_module(_MODULES[name]).run(scale, say)
+    return figures
