@@ -10,13 +10,15 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 from hashlib import md5
-from typing import Literal
+from typing import Literal, cast, get_args
 
 from assignors.errors import AssignorError
+from assignors.java_hash_map import Bins, Node
 from assignors.java_order import (
     copied_capacity,
     hash_map_order,
     hash_order,
+    spread_hash,
     utf16_key,
     uuid_hash,
     uuid_key,
@@ -87,6 +89,7 @@ def assign_server_uniform(
     *,
     topic_ids: Mapping[str, bytes] | None = None,
     subscription_type: SubscriptionType | None = None,
+    owned_are_grouped: bool = False,
 ) -> Assignment:
     """Balance the whole group and keep what members own where that allows.
 
@@ -102,6 +105,10 @@ def assign_server_uniform(
             topics; a topic without one gets `default_topic_id`.
         subscription_type: "homogeneous" when all subscribe to the same topics;
             None finds out.
+        owned_are_grouped: whether each member's map of owned topics was made by
+            Java's computeIfAbsent, partition by partition, which puts a new
+            topic before the others of its bucket. A broker reads its own
+            records topic by topic, and puts it behind them.
 
     Returns:
         member_id -> its partitions, by topic name, then number.
@@ -122,7 +129,7 @@ def assign_server_uniform(
         return Assignment.of({})
     wanted = _known_topics(topics, subscriptions)
     ids = {topic: (topic_ids or {}).get(topic) or default_topic_id(topic) for topic in topics}
-    owned = {m: _owned_in_java_order(subscriptions[m], ids) for m in members}
+    owned = {m: _owned_in_java_order(subscriptions[m], ids, owned_are_grouped) for m in members}
     if _type_of(subscriptions, subscription_type) == "homogeneous":
         names = list(dict.fromkeys(subscriptions[members[0]].topics))
         subscribed = _order_of_ids(
@@ -136,10 +143,11 @@ def assign_server_uniform(
 
 def _type_of(subscriptions: Mapping[str, Subscription], given: SubscriptionType | None) -> SubscriptionType:
     if given is not None:
-        if given not in ("homogeneous", "heterogeneous"):
-            message = f"subscription_type is {given!r}; it must be 'homogeneous' or 'heterogeneous'"
-            raise AssignorError(message, given)
-        return given
+        for allowed in get_args(SubscriptionType):
+            if str(given).lower() == allowed:
+                return cast("SubscriptionType", allowed)
+        message = f"subscription_type is {given!r}; it must be 'homogeneous' or 'heterogeneous'"
+        raise AssignorError(message, given)
     different = {frozenset(s.topics) for s in subscriptions.values()}
     return "homogeneous" if len(different) <= 1 else "heterogeneous"
 
@@ -164,17 +172,23 @@ def _order_of_ids(names: list[str], ids: Mapping[str, bytes], *, capacity: int =
     return hash_order(names, lambda n: uuid_hash(ids[n]), lambda n: uuid_key(ids[n]), capacity=capacity)
 
 
-def _owned_in_java_order(subscription: Subscription, ids: dict[str, bytes]) -> dict[str, dict[int, None]]:
+def _owned_in_java_order(
+    subscription: Subscription, ids: dict[str, bytes], are_grouped: bool
+) -> dict[str, dict[int, None]]:
     """Group what a member owns as the coordinator's HashMap of HashSets iterates."""
     grouped: dict[str, dict[int, None]] = {}
+    bins = Bins(16)
     for topic, partition in subscription.owned_partitions:
-        ids.setdefault(topic, default_topic_id(topic))
+        # Each call may make the table grow, not only one for a new topic.
+        bins.grow_if_full()
+        if topic not in grouped:
+            uuid = ids.setdefault(topic, default_topic_id(topic))
+            bins.compute(Node(topic, spread_hash(uuid_hash(uuid)), uuid_key(uuid)))
         grouped.setdefault(topic, {})[partition] = None
-    ordered: dict[str, dict[int, None]] = {}
-    for topic in _order_of_ids(list(grouped), ids):
-        numbers = hash_order(grouped[topic], hash_of=int, compare_key=int)
-        ordered[topic] = dict.fromkeys(numbers)
-    return ordered
+    ordered = bins.keys() if are_grouped else _order_of_ids(list(grouped), ids)
+    return {
+        topic: dict.fromkeys(hash_order(grouped[topic], hash_of=int, compare_key=int)) for topic in ordered
+    }
 
 
 def _listed(owned: Mapping[str, Mapping[str, range | set[int]]]) -> Assignment:

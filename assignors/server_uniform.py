@@ -167,9 +167,7 @@ class UniformForUnequal:
     def _give(self, topic: str, partition: int, taker: int) -> None:
         owner = self._owners[topic][partition]
         if owner != -1:
-            left = self._target[owner].get(topic)
-            if left is not None:
-                left.discard(partition)
+            self._target[owner][topic].discard(partition)
             self._loads[owner] -= 1
         self._target[taker].setdefault(topic, set()).add(partition)
         self._owners[topic][partition] = taker

@@ -160,6 +160,9 @@ def _assign_on_server(
             ids[topic] = _uuid(topic, given[topic])
     function = getattr(import_module("assignors.server_side"), _SERVER_FUNCTIONS[name])
     more = {"subscription_type": case["subscription_type"]} if "subscription_type" in case else {}
+    if name == "server-uniform":
+        # A case gives pairs, and Java would group them one by one.
+        more["owned_are_grouped"] = True
     assignment: Assignment = function(topics, subscriptions, topic_ids=ids, **more)
     return assignment
 

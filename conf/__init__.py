@@ -1,0 +1,1 @@
+"""The settings: a validated model, and its defaults in TOML."""

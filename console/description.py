@@ -1,0 +1,77 @@
+"""`counterpoise describe`: what the tables say of groups, as one value and as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+
+from console.report import alerts_table, firing_of, groups_table, members_table
+from console.tables import Row, assignments_of, latest_alerts, latest_groups
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_GROUP_COLUMNS = (
+    "cluster",
+    "group_id",
+    "kind",
+    "group_kind",
+    "group_state",
+    "protocol_type",
+    "protocol",
+    "rebalance_protocol",
+    "leader_id",
+    "generation_id",
+    "version",
+    "is_final",
+    "reason",
+    "event_time",
+    "expected_status",
+    "expected_note",
+    "members",
+    "balance",
+)
+
+
+def describe_groups(tables: str, group_id: str | None, cluster: str | None) -> dict[str, list[Row]]:
+    """Read what there is to say of all groups, or of one.
+
+    Returns:
+        `groups`, `assignments` and `alerts`, each a list of rows with the columns
+        of the table of that name (without a group's internal state); of the
+        alerts those that are pending or firing.
+    """
+    groups = [row for row in latest_groups(tables, group_id) if cluster in (None, row["cluster"])]
+    known = {(row["cluster"], row["group_id"]) for row in groups}
+    alerts = [
+        alert
+        for alert in latest_alerts(tables, group_id)
+        if alert["status"] != "resolved" and (alert["cluster"], alert["group_id"]) in known
+    ]
+    return {
+        "groups": [{name: row[name] for name in _GROUP_COLUMNS} for row in groups],
+        "assignments": assignments_of(tables, groups, group_id),
+        "alerts": alerts,
+    }
+
+
+def print_description(description: dict[str, list[Row]], console: Console, *, with_members: bool) -> None:
+    """Print the groups as a table; with their members where one group was asked for."""
+    groups, assignments, alerts = (description[name] for name in ("groups", "assignments", "alerts"))
+    console.print(groups_table(groups, assignments, alerts))
+    if with_members:
+        for group in groups:
+            key = _key(group)
+            console.print(members_table(group, [row for row in assignments if _key(row) == key]))
+            if group["expected_note"]:
+                console.print(
+                    f"Expected: {escape(group['expected_status'])}, {escape(group['expected_note'])}"
+                )
+    shown = alerts if with_members else firing_of(alerts)
+    if shown:
+        console.print(alerts_table(shown))
+
+
+def _key(row: Row) -> tuple[Any, Any]:
+    return row["cluster"], row["group_id"]

@@ -1,0 +1,41 @@
+"""What all tests share: one Spark session, and how hard Hypothesis tries."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Two shared cores make any deadline a coin toss. CI must fail or pass twice alike.
+settings.register_profile("local", deadline=None, max_examples=60)
+settings.register_profile(
+    "ci",
+    deadline=None,
+    max_examples=60,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Start one small session with Delta for all tests that are marked `spark`."""
+    from conf.settings import load_settings
+    from streaming.session import start_session
+
+    overrides = {
+        "spark.master": "local[2]",
+        "spark.app_name": "counterpoise-tests",
+        "spark.options.spark.driver.memory": "1g",
+        "spark.options.spark.sql.shuffle.partitions": "2",
+    }
+    session = start_session(load_settings(None, {}, overrides))
+    yield session
+    session.stop()

@@ -1,0 +1,1 @@
+"""Our assignors against Kafka's own Java classes, on seeded random cases."""

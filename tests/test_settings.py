@@ -1,0 +1,287 @@
+"""Settings: every one has a default, later layers win, and what is wrong is said in one go."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import traceback
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conf.settings import DEMO_FILE, Settings, SettingsError, load_settings
+
+SOURCE = '[[sources]]\nname = "a"\nformat = "events"\nfrom = "files"\npath = "p"\n'
+
+
+def load_text(directory: Path, text: str) -> Settings:
+    """Load a text as the settings file prod.toml."""
+    file = directory / "prod.toml"
+    file.write_text(text, encoding="utf-8")
+    return load_settings(file, {}, {})
+
+
+def problems_of(directory: Path, text: str) -> tuple[str, ...]:
+    """List what is wrong with a text as the settings file prod.toml."""
+    with pytest.raises(SettingsError) as caught:
+        load_text(directory, text)
+    return tuple(line.removeprefix(f"{directory}/") for line in caught.value.problems)
+
+
+def test_defaults_alone_are_complete() -> None:
+    """Without a file, every section is there, and no source is invented."""
+    loaded = load_settings(None, {}, {})
+    assert loaded.sources == ()
+    assert loaded.groups.assignors == ("cooperative-sticky",)
+    assert loaded.alerts.rules()["UnassignedPartitions"].for_s == 360
+
+
+def test_file_then_environment_then_command_line(tmp_path: Path) -> None:
+    """The environment wins over the file, and the command line over both."""
+    file = tmp_path / "prod.toml"
+    file.write_text('[job]\ncluster = "file"\ntables = "file"\n[batch]\nshards = 3\n', encoding="utf-8")
+    environ = {"COUNTERPOISE_JOB__CLUSTER": "environment", "COUNTERPOISE_BATCH__SHARDS": "4"}
+    loaded = load_settings(file, environ, {"batch.shards": "5"})
+    assert (loaded.job.tables, loaded.job.cluster, loaded.batch.shards) == ("file", "environment", 5)
+
+
+def test_a_file_overrides_single_keys_of_a_section(tmp_path: Path) -> None:
+    """A section in a file keeps the defaults of the keys that it does not name."""
+    loaded = load_text(tmp_path, '[alerts.GroupEmpty]\nseverity = "info"\n')
+    rule = loaded.alerts.rules()["GroupEmpty"]
+    assert (rule.severity, rule.for_s) == ("info", 600)
+
+
+def test_environment_may_be_upper_case_everywhere() -> None:
+    """Names of rules, sources and keys are found in any case."""
+    loaded = load_settings(None, {"COUNTERPOISE_ALERTS__GROUPEMPTY__FOR_S": "5"}, {})
+    assert loaded.alerts.group_empty.for_s == 5
+
+
+def test_variables_that_are_no_settings_are_left_alone() -> None:
+    """Kubernetes' own variables for a service called counterpoise stop nothing."""
+    environ = {"COUNTERPOISE_SERVICE_HOST": "10.0.0.1", "COUNTERPOISE_CRASH_AT": "x", "HOME": "/"}
+    assert load_settings(None, environ, {}) == load_settings(None, {}, {})
+
+
+def test_a_source_is_overridden_by_its_name(tmp_path: Path) -> None:
+    """sources.NAME.key reaches one source, from the environment too."""
+    file = tmp_path / "prod.toml"
+    file.write_text(SOURCE + SOURCE.replace('"a"', '"b"'), encoding="utf-8")
+    loaded = load_settings(file, {"COUNTERPOISE_SOURCES__A__PATH": "env"}, {"sources.b.path": "option"})
+    assert [source.path for source in loaded.sources] == ["env", "option"]
+
+
+def test_a_source_belongs_to_the_job_s_cluster_unless_it_says_so(tmp_path: Path) -> None:
+    """The cluster of a source without one is job.cluster."""
+    text = '[job]\ncluster = "east"\n' + SOURCE + SOURCE.replace('"a"', '"b"\ncluster = "west"')
+    assert [source.cluster for source in load_text(tmp_path, text).sources] == ["east", "west"]
+
+
+def test_lists_and_tables_as_text() -> None:
+    """Lists are TOML or separated by commas; a table of names takes an inline table or one name."""
+    loaded = load_settings(
+        None,
+        {"COUNTERPOISE_SPARK__OPTIONS": '{spark.a.b = true, "spark.c" = "x"}'},
+        {
+            "groups.assignors": "range, sticky",
+            "spark.packages": "[]",
+            "groups.plugins.mine": "my.module:give",
+        },
+    )
+    assert loaded.groups.assignors == ("range", "sticky")
+    assert loaded.spark.packages == ()
+    assert loaded.groups.plugins == {"mine": "my.module:give"}
+    assert loaded.spark.option_values() == {"spark.a.b": "true", "spark.c": "x"}
+
+
+def test_spark_options_may_be_written_without_quotes(tmp_path: Path) -> None:
+    """Dotted names that TOML reads as nested tables become one option, numbers become text."""
+    loaded = load_text(tmp_path, "[spark.options]\nspark.sql.shuffle.partitions = 4\n")
+    overridden = load_settings(
+        tmp_path / "prod.toml", {}, {"spark.options.spark.sql.shuffle.partitions": "9"}
+    )
+    assert loaded.spark.option_values() == {"spark.sql.shuffle.partitions": "4"}
+    assert overridden.spark.option_values() == {"spark.sql.shuffle.partitions": "9"}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "[job]\ntabels = 1\n",
+            "prod.toml: job.tabels is unknown; did you mean job.tables? "
+            "known: tables, checkpoint_location, cluster, trigger_interval_s, tick_interval_s",
+        ),
+        (
+            "[job]\nshards = 1\n",
+            "prod.toml: job.shards is unknown; did you mean batch.shards? "
+            "known: tables, checkpoint_location, cluster, trigger_interval_s, tick_interval_s",
+        ),
+        (
+            "[alerts.GroupEmpty]\nfor_s = -5\n",
+            "prod.toml: alerts.GroupEmpty.for_s is -5; it must be a number, 0 or more",
+        ),
+        ("[batch]\nshards = 0\n", "prod.toml: batch.shards is 0; it must be a whole number, 1 or more"),
+        ("[batch]\nshards = true\n", "prod.toml: batch.shards is True; it must be a whole number, 1 or more"),
+        ('[checks]\nenabled = "no"\n', "prod.toml: checks.enabled is 'no'; it must be true or false"),
+        (
+            '[groups]\nrevocation_timeout_action = "wait"\n',
+            "prod.toml: groups.revocation_timeout_action is 'wait'; it must be one of 'reassign', 'remove'",
+        ),
+        (
+            '[groups]\nassignors = ["range", 3]\n',
+            "prod.toml: groups.assignors[1] is 3; it must be a text that is not empty",
+        ),
+        (
+            '[groups.plugins]\nmine = "module.function"\n',
+            "prod.toml: groups.plugins.mine is 'module.function'; it must be a text like "
+            "'package.module:function'",
+        ),
+        (
+            '[spark.options]\nmaster = "x"\n',
+            "prod.toml: spark.options.master has a name that does not fit; "
+            "it must be a name that begins with 'spark.'",
+        ),
+        (
+            SOURCE.replace('"events"', '"evnts"'),
+            "prod.toml: sources.a.format is 'evnts'; it must be one of 'events', 'offsets'",
+        ),
+        (
+            SOURCE.replace('path = "p"', ""),
+            "prod.toml: sources.a.path is missing; it must be a text that is not empty",
+        ),
+        (
+            SOURCE.replace('"files"', '"kafka"'),
+            "prod.toml: sources.a.from is 'kafka', which this release does not read yet; it must be one of "
+            "'files', 'delta' (captured records of __consumer_offsets are read with format 'offsets')",
+        ),
+        (
+            SOURCE + SOURCE,
+            "prod.toml: sources has the name 'a' twice; it is part of each record's position, "
+            "so give each its own",
+        ),
+        (
+            '[job]\ntables = "t"\ncheckpoint_location = "t/c"\n',
+            "prod.toml: job has checkpoint_location 't/c' inside tables 't'; keep them apart",
+        ),
+        (
+            "log = 3\n",
+            "prod.toml: log is 3; it must be a section with the keys level",
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, problem: str) -> None:
+    """An error names the file, the key, the value, and what is allowed."""
+    assert problems_of(tmp_path, text) == (problem,)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "problem"),
+    [
+        (
+            "batch.shards",
+            "many",
+            "--set batch.shards: batch.shards is 'many'; it must be a whole number, 1 or more",
+        ),
+        ("job", "x", "--set job: job is a section; set its keys one by one"),
+        ("log.level.x", "x", "--set log.level.x: log.level is one value; nothing can be set below it"),
+        (
+            "sources.b.path",
+            "x",
+            "--set sources.b.path: sources has no 'b'; known: none, for no file describes one",
+        ),
+    ],
+)
+def test_what_is_wrong_in_an_option_is_named(key: str, text: str, problem: str) -> None:
+    """An error of the command line names the option."""
+    with pytest.raises(SettingsError) as caught:
+        load_settings(None, {}, {key: text})
+    assert caught.value.problems == (problem,)
+
+
+def test_what_is_wrong_in_the_environment_is_named() -> None:
+    """An error of the environment names the variable, also for an unknown key."""
+    with pytest.raises(SettingsError) as caught:
+        load_settings(None, {"COUNTERPOISE_BATCH__SHARDS": "0", "COUNTERPOISE_JOB__TABELS": "x"}, {})
+    unknown, bad = caught.value.problems
+    assert bad == "COUNTERPOISE_BATCH__SHARDS: batch.shards is 0; it must be a whole number, 1 or more"
+    assert unknown.startswith("COUNTERPOISE_JOB__TABELS: job.tabels is unknown; did you mean job.tables?")
+
+
+def test_all_problems_are_listed_at_once(tmp_path: Path) -> None:
+    """Three mistakes in a file take one run to find, not three."""
+    assert len(problems_of(tmp_path, "[job]\ncluster = 1\ntrigger_interval_s = -1\n[bach]\nx = 1\n")) == 3
+
+
+@pytest.mark.parametrize("content", [b"[job\n", b"\xff\xfe", None])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None) -> None:
+    """A broken or missing file is an error of settings, with its name."""
+    file = tmp_path / "prod.toml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(SettingsError, match=re.escape(f"{file}: ")):
+        load_settings(file, {}, {})
+
+
+def test_secrets_are_never_shown(tmp_path: Path) -> None:
+    """A Spark option's value is in no repr, no error and no traceback, but reaches Spark."""
+    loaded = load_text(tmp_path, '[spark.options]\n"spark.hadoop.secret" = "hunter2"\n')
+    assert "hunter2" not in f"{loaded!r} {loaded} {loaded.spark.options}"
+    assert loaded.spark.option_values() == {"spark.hadoop.secret": "hunter2"}
+    (tmp_path / "prod.toml").write_text('[spark.options]\n"spark.x" = ["hunter2"]\nbad = "hunter2"\n')
+    try:
+        load_settings(tmp_path / "prod.toml", {}, {})
+    except SettingsError as error:
+        shown = "".join(traceback.format_exception(error))
+    assert "spark.options.spark.x is '***'" in shown
+    assert "hunter2" not in shown
+
+
+def test_settings_never_change_and_travel_to_executors() -> None:
+    """Loaded settings are frozen and survive pickling."""
+    loaded = load_settings(None, {}, {})
+    assert pickle.loads(pickle.dumps(loaded)) == loaded
+    with pytest.raises(ValueError, match="frozen"):
+        loaded.batch.shards = 3  # type: ignore[misc]
+
+
+def test_the_demo_s_settings_are_settings() -> None:
+    """conf/demo.toml loads over the defaults and reads both formats."""
+    assert {source.format for source in load_settings(DEMO_FILE, {}, {}).sources} == {"events", "offsets"}
+
+
+def test_the_example_of_a_source_in_the_defaults_is_one(tmp_path: Path) -> None:
+    """The commented [[sources]] of default.toml holds every key of a source, and loads."""
+    text = DEMO_FILE.with_name("default.toml").read_text(encoding="utf-8")
+    lines = [line.removeprefix("# ") for line in text.splitlines() if line.startswith("# ")]
+    begin = lines.index("[[sources]]")
+    example = [line for line in lines[begin : begin + 12] if re.match(r"\[\[|\w+ = ", line)]
+    (source,) = load_text(tmp_path, "\n".join(example)).sources
+    keys = {line.split(" = ")[0] for line in example[1:]}
+    assert keys == {field.alias or name for name, field in type(source).model_fields.items()}
+
+
+@given(st.dictionaries(st.sampled_from(["job.tables", "job.cluster", "spark.app_name"]), st.text(min_size=1)))
+def test_text_settings_take_any_text_as_it_is(overrides: dict[str, str]) -> None:
+    """A text on the command line is never read as anything but that text."""
+    loaded = load_settings(None, {}, overrides)
+    found = {
+        "job.tables": loaded.job.tables,
+        "job.cluster": loaded.job.cluster,
+        "spark.app_name": loaded.spark.app_name,
+    }
+    assert {key: found[key] for key in overrides} == overrides
+
+
+@given(st.text(alphabet="abcJOB_.s[]=", max_size=12), st.text(max_size=12))
+def test_no_option_ends_in_anything_but_settings_or_a_settings_error(key: str, text: str) -> None:
+    """Whatever is typed after --set is applied or explained."""
+    problems = None
+    try:
+        load_settings(None, {}, {key: text})
+    except SettingsError as error:
+        problems = error.problems
+    assert problems is None or all(problems)
