@@ -1,0 +1,1 @@
+"""The Spark job: sources, events, group state, deltas, tables, alerts."""

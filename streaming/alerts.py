@@ -119,7 +119,8 @@ class GroupAlerts:
         if name == "GroupEmpty":
             empty = not version.members and self._had_members
             text = f"{self._group_id} has no members"
-            return True, Finding(value=0.0, summary=text, description=f"{text}: {version.reason}") if empty else None
+            finding = Finding(value=0.0, summary=text, description=f"{text}: {version.reason}")
+            return True, finding if empty else None
         if name == "UnexpectedAssignment":
             return self._judge_expected(rule, version)
         if not version.is_final or version.protocol_type == "connect":
@@ -153,7 +154,7 @@ class GroupAlerts:
         if not better_assignment_exists(version.assignment, version.subscribed):
             return None
         busiest = min(m for m, load in loads.items() if load == high)
-        text = f"{busiest} owns {high} partitions, the least loaded member {low}; a more even legal assignment exists."
+        text = f"{busiest} owns {high} partitions, the least loaded member {low}; subscriptions allow better."
         summary = f"{self._group_id}: most loaded member at {ratio:.2f} of the mean"
         return Finding(value=round(ratio, 4), summary=summary, description=text)
 

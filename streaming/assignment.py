@@ -7,123 +7,34 @@ process for a small batch and on executors for a large one, so both give the sam
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from streaming.alerts import GroupAlerts
+from streaming.broadcast import BatchBroadcast, precedes
 from streaming.computed_groups import ComputedGroup
 from streaming.deltas import diff_versions, inspect_version, measure_balance
-from streaming.model import (
-    EventOutcome,
-    Input,
-    MemberInfo,
-    Owners,
-    TopicState,
-    TopicView,
-    Version,
-    owned_pairs,
-)
+from streaming.log_rows import Row, event_row, version_columns
+from streaming.model import EventOutcome, Input, Owners, TopicState, TopicView, Version, owned_pairs
 from streaming.observed_groups import ObservedGroup
-from streaming.rules import GroupRules
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from streaming.rules import GroupRules
 
 _OBSERVED_TYPES = {"offsets_record", "offset_commit", "unknown_record", "generation_observed"}
-_HISTORY_LENGTH = 8
-WENT_BACK = "event_time goes back"
-"""Stands in the reason of an applied event that is older than one applied before it."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchBroadcast:
-    """What every group of a batch must hear of, whoever it is.
-
-    `changes` maps a cluster to its topic changes and ticks in order: (event, the
-    topic's state after it), with None for a time_advanced. `partition_ends` maps
-    (cluster, path, partition) of `__consumer_offsets` to the highest record
-    timestamp in the batch, milliseconds.
-    """
-
-    changes: Mapping[str, tuple[tuple[Input, TopicState | None], ...]] = field(default_factory=dict)
-    partition_ends: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupWork:
-    """One group's share of a batch: its logged `state` (None at first sight) and its events in source order."""
+    """One group's share of a batch: its logged `state` (None at first sight), its events in source order."""
 
     cluster: str
     group_id: str
     state: str | None
     inputs: Sequence[Input]
     broadcast: BatchBroadcast
-
-
-def advance_topics(
-    states: Mapping[str, TopicState], changes: Sequence[Input], *, dedupe_window_ms: int
-) -> list[tuple[TopicState, EventOutcome]]:
-    """Apply one cluster's topic_changed events in order.
-
-    Args:
-        states: topic -> state before the batch.
-        changes: the events, in source order.
-        dedupe_window_ms: how long, by event time, a repeated event_id is a duplicate.
-
-    Returns:
-        For each event the topic's state after it and what became of the event.
-    """
-    current = dict(states)
-    results = []
-    for event in changes:
-        topic = event.topic or ""
-        before = current.get(topic)
-        seen = before.recent_ids if before else {}
-        horizon = max([event.event_time_ms, *seen.values()]) - dedupe_window_ms
-        if before is not None and seen.get(event.event_id, horizon - 1) >= horizon:
-            reason = f"event_id {event.event_id!r} was applied before"
-            results.append((before, EventOutcome(event=event, outcome="duplicate", reason=reason)))
-            continue
-        racks = event.body.get("partition_racks")
-        count = len(racks) if racks is not None else event.body["partitions"]
-        history = before.history if before else ()
-        if before is not None and before.partition_count != count:
-            history = (*history, (event.event_time_ms, before.partition_count))[-_HISTORY_LENGTH:]
-        kept_ids = {i: t for i, t in seen.items() if t >= horizon}
-        current[topic] = TopicState(
-            topic=topic,
-            partition_count=count,
-            topic_id=event.body.get("topic_id") or (before.topic_id if before else None),
-            racks=tuple(tuple(r) for r in racks) if racks is not None else (),
-            event_time_ms=event.event_time_ms,
-            history=history,
-            recent_ids={**kept_ids, event.event_id: event.event_time_ms},
-        )
-        results.append((current[topic], EventOutcome(event=event, outcome="applied")))
-    return results
-
-
-def order_broadcast(inputs: Sequence[Input]) -> list[Input]:
-    """Put topic changes and ticks of several ordered streams into one order.
-
-    Within one stream by position; between streams, which have no order of their
-    own, the head with the least event time comes first.
-    """
-    streams: dict[tuple[str, str, int], list[Input]] = {}
-    for event in sorted(inputs, key=lambda e: e.position):
-        place = event.position
-        key = (place.source, place.path if place.partition >= 0 else "", place.partition)
-        streams.setdefault(key, []).append(event)
-    heads = {key: 0 for key in sorted(streams)}
-    ordered: list[Input] = []
-    while heads:
-        key = min(heads, key=lambda k: (streams[k][heads[k]].event_time_ms, k))
-        ordered.append(streams[key][heads[key]])
-        heads[key] += 1
-        if heads[key] == len(streams[key]):
-            del heads[key]
-    return ordered
 
 
 def advance_groups(
@@ -193,7 +104,7 @@ class _GroupTurn:
         waiting = list(self._work.broadcast.changes.get(self._work.cluster, ()))
         waiting.reverse()
         for event in self._work.inputs:
-            while waiting and _precedes(waiting[-1][0], event):
+            while waiting and precedes(waiting[-1][0], event):
                 yield waiting.pop()
             yield event, None
         while waiting:
@@ -298,9 +209,14 @@ class _GroupTurn:
             for triple, since in zip(owned_pairs(self._owned), state["since"], strict=True)
         }
 
+    def _present(self) -> ComputedGroup | ObservedGroup:
+        """Give the group; rows are only made of one that an event or a state has brought in."""
+        if self._group is None:
+            raise RuntimeError(f"group {self._work.group_id!r} makes a row before its first event")
+        return self._group
+
     def _dump(self) -> str:
-        group = self._group
-        assert group is not None
+        group = self._present()
         state = {
             "kind": "observed" if isinstance(group, ObservedGroup) else "computed",
             "group": group.dump(),
@@ -346,14 +262,13 @@ class _GroupTurn:
                 "deltas": deltas,
                 "check_inputs": check_inputs if has_checks else None,
                 "alerts": alerts,
-                "events": [self._event_row(outcome) for outcome in version.cause],
+                "events": self._event_rows(version.cause),
                 "state": self._dump(),
             }
         )
 
     def _add_state_row(self) -> None:
-        group = self._group
-        assert group is not None
+        group = self._present()
         version = group.describe(self._view)
         row = {
             **self._columns(version),
@@ -362,17 +277,9 @@ class _GroupTurn:
             "deltas": [],
             "check_inputs": None,
             "alerts": self._loose_alerts,
-            "events": [self._event_row(outcome) for outcome in self._loose],
+            "events": self._event_rows(self._loose),
         }
         self._rows.append({**row, "state": self._dump()})
-
-    def _event_row(self, outcome: EventOutcome) -> Row:
-        row = event_row(outcome)
-        back_ms = self._went_back_ms.get(outcome.event.event_id)
-        if back_ms is not None and outcome.outcome == "applied":
-            note = f"{WENT_BACK} {back_ms} ms"
-            row["reason"] = f"{row['reason']}; {note}" if row["reason"] else note
-        return row
 
     def _set_owned(self, version: Version) -> None:
         """Remember who owns what now, and since which generation and time."""
@@ -385,102 +292,17 @@ class _GroupTurn:
         self._owned, self._since = version.assignment, since
 
     def _columns(self, version: Version) -> Row:
-        group = self._group
-        assert group is not None
+        group = self._present()
         timers = [t for t in (group.next_timer_ms(), self._alerts.next_timer_ms()) if t is not None]
-        subscribed = {t for topics in version.subscribed.values() for t in topics}
         return {
-            "kind": version.kind,
+            **version_columns(version, self._since),
             "cluster": self._work.cluster,
             "group_id": self._work.group_id,
-            "event_time": version.event_time_ms * 1000,
-            "version": version.version,
-            "generation_id": version.generation_id,
-            "incarnation": version.incarnation,
-            "group_kind": version.group_kind,
-            "protocol_type": version.protocol_type,
-            "protocol": version.protocol,
-            "rebalance_protocol": version.rebalance_protocol,
-            "leader_id": version.leader_id,
-            "group_state": version.group_state,
-            "phase": version.phase,
-            "is_final": version.is_final,
-            "reason": version.reason,
-            "members": [_member_row(m) for m in version.members],
-            "assignment": self._owner_rows(version.assignment),
-            "expected": _expected_rows(version.expected),
-            "expected_status": version.expected_status,
-            "expected_note": version.expected_note,
-            "subscribed_topics": sorted(subscribed),
-            "has_pattern": any(m.topics_pattern is not None for m in version.members),
             "next_timer": min(timers) * 1000 if timers else None,
             "fingerprint": group.fingerprint,
             "topic_state": None,
             "batch": None,
         }
 
-    def _owner_rows(self, owners: Owners) -> list[Row]:
-        rows = []
-        for member_id, topics in owners.items():
-            for topic, partitions in topics.items():
-                since = [self._since.get((member_id, topic, p), (None, None)) for p in partitions]
-                rows.append(
-                    {
-                        "member_id": member_id,
-                        "topic": topic,
-                        "partitions": partitions,
-                        "since_generation_ids": [g for g, _ in since],
-                        "since_times": [None if ms is None else ms * 1000 for _, ms in since],
-                    }
-                )
-        return rows
-
-
-def event_row(outcome: EventOutcome) -> Row:
-    """Make the row of one event, as nested in the log; columns of schemas._EVENT."""
-    event = outcome.event
-    return {
-        "event_id": event.event_id,
-        "type": event.type,
-        "cluster": event.cluster,
-        "group_id": event.group_id,
-        "topic": event.topic,
-        "event_time": event.event_time_ms * 1000,
-        "source": event.position.source,
-        "path": event.position.path,
-        "partition": event.position.partition,
-        "offset": event.position.offset,
-        "outcome": outcome.outcome,
-        "reason": outcome.reason,
-        "raw": event.raw,
-        "raw_bytes": len(event.raw),
-    }
-
-
-def _precedes(change: Input, event: Input) -> bool:
-    """Say whether a topic change or tick comes before a group's event."""
-    if change.position.follows_stream_of(event.position):
-        return change.position < event.position
-    return change.event_time_ms <= event.event_time_ms
-
-
-def _member_row(member: MemberInfo) -> Row:
-    return {
-        "member_id": member.member_id,
-        "group_instance_id": member.group_instance_id,
-        "client_id": member.client_id,
-        "client_host": member.client_host,
-        "rack_id": member.rack_id,
-        "topics": list(member.topics),
-        "topics_pattern": member.topics_pattern,
-    }
-
-
-def _expected_rows(owners: Owners | None) -> list[Row] | None:
-    if owners is None:
-        return None
-    return [
-        {"member_id": member_id, "topic": topic, "partitions": partitions}
-        for member_id, topics in owners.items()
-        for topic, partitions in topics.items()
-    ]
+    def _event_rows(self, outcomes: Iterable[EventOutcome]) -> list[Row]:
+        return [event_row(outcome, self._went_back_ms.get(outcome.event.event_id)) for outcome in outcomes]

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from checkpoints.run import CHECK_COLUMNS, CheckResult, CheckSuite, run_checks
-from streaming.assignment import WENT_BACK, BatchBroadcast, Row, advance_topics, event_row, order_broadcast
+from streaming.broadcast import BatchBroadcast, advance_topics, order_broadcast
 from streaming.log import ORDINAL_BITS, BatchIdentity, GroupKey, topic_struct
+from streaming.log_rows import WENT_BACK, Row, event_row
 from streaming.model import EventOutcome, Input, TopicState
 from streaming.schemas import GENERATIONS
 from streaming.tables import JobError

@@ -41,7 +41,7 @@ class CapturedRecord:
         )
 
 
-def read_captured(line: Any, *, with_timestamp: bool = True) -> CapturedRecord:  # noqa: ANN401 - parsed JSON
+def read_captured(line: Any, *, with_timestamp: bool = True) -> CapturedRecord:
     """Check the fields of one captured record.
 
     Args:
@@ -63,7 +63,7 @@ def read_captured(line: Any, *, with_timestamp: bool = True) -> CapturedRecord: 
     return CapturedRecord(partition=partition, offset=offset, timestamp_ms=timestamp_ms, key=key, value=value)
 
 
-def _present(line: dict[str, Any], field: str) -> Any:  # noqa: ANN401 - parsed JSON
+def _present(line: dict[str, Any], field: str) -> Any:
     if field not in line:
         raise EventError("is missing", "a captured record needs it", field)
     return line[field]

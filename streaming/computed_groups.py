@@ -27,8 +27,8 @@ Items = list[Version | EventOutcome]
 
 _PLAIN_FIELDS = (
     "version", "generation_id", "incarnation", "protocol", "pinned_protocol", "assignment", "basis", "target",
-    "unreleased", "revocation_generation_ids", "revocation_deadline_ms", "move", "phase", "is_final", "group_state", "rebalance_due_ms",
-    "fingerprint", "reason", "event_time_ms",
+    "unreleased", "revocation_generation_ids", "revocation_deadline_ms", "move", "phase", "is_final",
+    "group_state", "rebalance_due_ms", "fingerprint", "reason", "event_time_ms",
 )  # fmt: skip
 
 
@@ -101,7 +101,8 @@ class ComputedGroup:
         items = handler(self, event, topics)
         applied = len(items) == 1 and isinstance(items[0], EventOutcome) and items[0].outcome == "applied"
         if applied and self._is_dirty:
-            return self._compute(topics, event.event_time_ms, f"{event.type} after a held version", _applied(event))
+            reason = f"{event.type} after a held version"
+            return self._compute(topics, event.event_time_ms, reason, _applied(event))
         return items
 
     def watches(self, topic: str) -> bool:
@@ -128,9 +129,7 @@ class ComputedGroup:
         if known is not None:
             member.last_seen_ms = max(member.last_seen_ms, known.last_seen_ms)
         self.members[member_id] = member
-        return self._rebalance(
-            topics, event.event_time_ms, f"member_joined {member_id}", _applied(event)
-        )
+        return self._rebalance(topics, event.event_time_ms, f"member_joined {member_id}", _applied(event))
 
     def _take_over(self, old: Member, new: Member, event: Input, topics: TopicView) -> Items:
         """Let a static member's new incarnation stand in its predecessor's place (KIP-345)."""
@@ -167,7 +166,9 @@ class ComputedGroup:
         if member is None:
             return [_unknown_member(event)]
         if event.event_time_ms == member.last_seen_ms and not member.is_away:
-            return [EventOutcome(event=event, outcome="duplicate", reason="this heartbeat is already counted")]
+            return [
+                EventOutcome(event=event, outcome="duplicate", reason="this heartbeat is counted already")
+            ]
         member.last_seen_ms = max(member.last_seen_ms, event.event_time_ms)
         member.is_away = False
         return list(_applied(event))
@@ -214,18 +215,18 @@ class ComputedGroup:
         self.pinned_protocol = wanted
         if not self.members:
             return list(_applied(event))
-        return self._rebalance(topics, event.event_time_ms, f"group_settings assignor {wanted}", _applied(event))
+        reason = f"group_settings assignor {wanted}"
+        return self._rebalance(topics, event.event_time_ms, reason, _applied(event))
 
     def _group_deleted(self, event: Input, topics: TopicView) -> Items:
         if self.group_state == "Dead" or self.version == 0:
             return [_ignored(event, "the group does not exist")]
         self.members.clear()
         self.pinned_protocol = None
+        fields = _without_members("Dead")
         return self._change(
-            topics, event.event_time_ms, "group_deleted", _applied(event), kind="deleted",
-            assignment={}, unreleased={}, basis=None, target=None, move=None, phase=0, is_final=True,
-            group_state="Dead", revocation_deadline_ms=None, rebalance_due_ms=None, fingerprint=None, protocol=None,
-        )  # fmt: skip
+            topics, event.event_time_ms, "group_deleted", _applied(event), kind="deleted", **fields
+        )
 
     # Timers
 
@@ -284,7 +285,9 @@ class ComputedGroup:
         self.members.pop(member_id, None)
         self.unreleased.pop(member_id, None)
 
-    def _rebalance(self, topics: TopicView, now_ms: int, reason: str, cause: tuple[EventOutcome, ...]) -> Items:
+    def _rebalance(
+        self, topics: TopicView, now_ms: int, reason: str, cause: tuple[EventOutcome, ...]
+    ) -> Items:
         """Compute now, or let `rebalance_delay_ms` fold this event with those close behind it."""
         if self._rules.rebalance_delay_ms > 0:
             if self.rebalance_due_ms is None:
@@ -294,16 +297,14 @@ class ComputedGroup:
 
     def _compute(self, topics: TopicView, now_ms: int, reason: str, cause: tuple[EventOutcome, ...]) -> Items:
         if not self.members:
-            return self._change(
-                topics, now_ms, reason, cause, generation_id=self.generation_id + 1, assignment={}, unreleased={},
-                basis=None, target=None, move=None, phase=0, is_final=True, group_state="Empty", protocol=None,
-                fingerprint=None, revocation_deadline_ms=None,
-            )  # fmt: skip
+            fields = {**_without_members("Empty"), "generation_id": self.generation_id + 1}
+            return self._change(topics, now_ms, reason, cause, **fields)
         lists = [m.protocols or self._rules.default_protocols for m in self.members.values()]
         protocol = self.pinned_protocol or choose_protocol(lists)
         if protocol is None:
             told = "; ".join(f"{m} lists {', '.join(ps)}" for m, ps in zip(self.members, lists, strict=True))
-            return self._hold(topics, now_ms, reason, cause, ("NoCommonAssignor", f"no assignor that all list: {told}"))
+            problem = ("NoCommonAssignor", f"there is no assignor that all list: {told}")
+            return self._hold(topics, now_ms, reason, cause, problem)
         subscribed = self._subscribed(topics)
         fingerprint = fingerprint_of(protocol, self.members, subscribed, topics)
         second_phase_due = self.move is not None and not self.unreleased
@@ -317,7 +318,8 @@ class ComputedGroup:
         except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; it costs its own group only
             text = f"assignor {protocol!r} raised {type(error).__name__}: {error}"
             return self._hold(topics, now_ms, reason, cause, ("AssignorFailed", text))
-        return self._change(topics, now_ms, reason, cause, protocol=protocol, fingerprint=fingerprint, **fields)
+        fields |= {"protocol": protocol, "fingerprint": fingerprint}
+        return self._change(topics, now_ms, reason, cause, **fields)
 
     # What the assignor sees
 
@@ -339,13 +341,15 @@ class ComputedGroup:
         *,
         kind: VersionKind = "rebalance",
         instance_moves: Mapping[str, str] | None = None,
-        **fields: Any,  # noqa: ANN401 - the group's own attributes by name
+        **fields: Any,
     ) -> Items:
         """Make the next version with these fields of the group, unless a check has refused it."""
         if self.version + 1 in self._held_versions:
             refused = copy(self)
             refused._held_versions = frozenset()
-            (candidate,) = refused._change(topics, now_ms, reason, (), kind=kind, instance_moves=instance_moves, **fields)
+            (candidate,) = refused._change(
+                topics, now_ms, reason, (), kind=kind, instance_moves=instance_moves, **fields
+            )
             problem = ("GenerationHeld", "a critical check refused it")
             return self._hold(topics, now_ms, reason, cause, problem, candidate)
         basis = self.basis if fields.get("is_final") and self.basis is not None else None
@@ -394,7 +398,7 @@ class ComputedGroup:
         problem: tuple[str, str] | None,
     ) -> Version:
         subscribed = {m: frozenset(ts) for m, ts in self._subscribed(topics).items()}
-        names = {t for ts in subscribed.values() for t in ts} | {t for _, t, _ in owned_pairs(self.assignment)}
+        names = {t for owners in (subscribed, self.assignment) for ts in owners.values() for t in ts}
         protocol = self.protocol
         assignor = REGISTRY.get(protocol) if protocol else None
         return Version(
@@ -423,6 +427,14 @@ class ComputedGroup:
             basis=basis,
             problem=problem,
         )
+
+
+def _without_members(group_state: str) -> dict[str, Any]:
+    return {
+        "assignment": {}, "unreleased": {}, "basis": None, "target": None, "move": None, "phase": 0,
+        "is_final": True, "group_state": group_state, "protocol": None, "fingerprint": None,
+        "revocation_deadline_ms": None, "rebalance_due_ms": None,
+    }  # fmt: skip
 
 
 def _applied(event: Input, reason: str | None = None) -> tuple[EventOutcome, ...]:

@@ -45,8 +45,9 @@ def diff_versions(old: Owners, version: Version, *, cluster: str, group_id: str)
     instances = {m.member_id: m.group_instance_id for m in version.members}
     before, after = _owners_by_partition(old), _owners_by_partition(version.assignment)
     # In a move over two generations the giver is found before it, the receiver in its target.
-    givers, receivers = _owners_by_partition(version.basis or {}), _owners_by_partition(version.expected or {})
-    rows = []
+    givers = _owners_by_partition(version.basis or {})
+    receivers = _owners_by_partition(version.expected or {})
+    rows: list[tuple[str, int, str, int, str, str | None, str | None]] = []
     for member_id, topic, partition in owned_pairs(old):
         if member_id not in after.get((topic, partition), ()):
             change = "revoked" if member_id in instances else "lost"
@@ -156,17 +157,18 @@ def inspect_version(old: Owners, version: Version, deltas: Sequence[Mapping[str,
     counts_moves = version.kind not in _WITHOUT_DELTAS
     after = set(owned_pairs(version.assignment))
     judges_unowned = version.is_final and not is_connect and bool(members)
+    judges_moves = version.is_final and counts_moves
+    duplicates = sum(len(owners) > 1 for owners in by_partition.values()) + _repeated(version.assignment)
     return {
-        "duplicate_owners": None if is_share else sum(len(owners) > 1 for owners in by_partition.values())
-        + _repeated(version.assignment),
+        "duplicate_owners": None if is_share else duplicates,
         "foreign_owners": foreign,
         "unsubscribed_owners": None if is_connect else unsubscribed,
         "unknown_partitions": None if is_connect else unknown,
         "delta_mismatches": len(apply_deltas(old, deltas) ^ after) if counts_moves else None,
         "unowned_partitions": balance["unowned"] if judges_unowned else None,
         "excess_spread": _excess_spread(version, balance["spread"]) if version.is_final else None,
-        "excess_moves": _excess_moves(old, version, balance["moved"]) if version.is_final and counts_moves else None,
-    }  # fmt: skip
+        "excess_moves": _excess_moves(old, version, balance["moved"]) if judges_moves else None,
+    }
 
 
 def _owners_by_partition(owners: Owners) -> dict[tuple[str, int], list[str]]:
@@ -208,7 +210,8 @@ def _excess_spread(version: Version, spread: int) -> int | None:
     if assignor is None or version.protocol_type != "consumer" or not version.members:
         return None
     if assignor.is_sticky:
-        return spread - 1 if spread > 1 and better_assignment_exists(version.assignment, version.subscribed) else 0
+        is_improvable = spread > 1 and better_assignment_exists(version.assignment, version.subscribed)
+        return spread - 1 if is_improvable else 0
     if assignor.promises == "topic":
         return max(topic_spread(version.assignment, version.subscribed) - 1, 0)
     if assignor.promises == "group" and len(set(version.subscribed.values())) == 1:
@@ -225,7 +228,7 @@ def _excess_moves(old: Owners, version: Version, moved: int) -> int | None:
     have no bound here.
     """
     assignor = _assignor_of(version)
-    if assignor is None or not assignor.is_sticky or version.protocol_type != "consumer" or not version.members:
+    if assignor is None or not assignor.is_sticky or version.protocol_type != "consumer":
         return None
     if len(set(version.subscribed.values())) != 1:
         return None

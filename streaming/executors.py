@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import mmh3
 import pyarrow as pa
 
-from streaming.assignment import BatchBroadcast, GroupWork, advance_groups, order_broadcast
+from streaming.assignment import GroupWork, advance_groups
 from streaming.batch import Hold, rejected_rows
+from streaming.broadcast import BatchBroadcast, order_broadcast
 from streaming.events import Rejection
 from streaming.schemas import GENERATIONS
 from streaming.sources import Block, ParseRules, digest_of, number_records, parse_raw

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from checkpoints.run import load_suite
-from streaming.assignment import GroupWork, Row, advance_groups, order_broadcast
+from streaming.assignment import GroupWork, advance_groups
 from streaming.batch import (
     Hold,
     Intake,
@@ -33,6 +33,7 @@ from streaming.batch import (
     rejected_rows,
     rows_to_log,
 )
+from streaming.broadcast import order_broadcast
 from streaming.crash_points import reach
 from streaming.large_batch import LargeBatch
 from streaming.log import LOG_APP, BatchIdentity, GroupKey, Log, Tail
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 
     from conf.settings import Settings
     from streaming.events import Rejection
+    from streaming.log_rows import Row
 
 _logger = logging.getLogger(__name__)
 
@@ -134,7 +136,9 @@ class Job:
         if once:
             writer = writer.trigger(availableNow=True)
         else:
-            writer = writer.trigger(processingTime=f"{settings.trigger_interval_s} seconds")
+            writer = writer.trigger(
+                processingTime=f"{round(settings.trigger_interval_s * 1000)} milliseconds"
+            )
         query = writer.start()
         try:
             next_tick = time.monotonic() + settings.tick_interval_s

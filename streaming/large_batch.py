@@ -17,7 +17,6 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from streaming.assignment import WENT_BACK
 from streaming.batch import (
     CHECK_INPUT_SCHEMA,
     Hold,
@@ -32,6 +31,7 @@ from streaming.batch import (
 from streaming.crash_points import reach
 from streaming.executors import COMPUTED, KEY, PARSED, Tag, computer, parser, rejecter, sharder
 from streaming.log import GROUP_KINDS, LOG_APP, ORDINAL_BITS, SNAPSHOT_APP, BatchIdentity
+from streaming.log_rows import WENT_BACK
 from streaming.schemas import GENERATIONS
 from streaming.sources import Block, ParseRules, add_digests, file_names, lines_before
 from streaming.tables import LOG, JobError, Tables

@@ -100,7 +100,7 @@ _FRESH = Member(member_id="")
 
 
 @lru_cache(maxsize=256)
-def _compiled(pattern: str) -> Any:  # noqa: ANN401 - re2 ships no types
+def _compiled(pattern: str) -> Any:
     return re2.compile(pattern)
 
 

@@ -68,7 +68,14 @@ class AssignorCall:
             state = self.topics.get(name)
             if state is not None and state.partition_count > 0:
                 metadata[name] = TopicMetadata(range(state.partition_count), state.racks)
-        subscriptions = {m: self._subscription(member, owned, generation_id) for m, member in self.members.items()}
+        subscriptions = {
+            m: self._subscription(member, owned, generation_id)
+            for m, member in self.members.items()
+            # Kafka's sticky classes may hand partitions to a member that subscribes to nothing.
+            if self.subscribed[m]
+        }
+        if not subscriptions:
+            return {m: {} for m in self.members}
         result = self.assignor.function(metadata, subscriptions, None)
         return {m: result.by_topic(m) for m in result} | {m: {} for m in self.members if m not in result}
 

@@ -211,9 +211,7 @@ _WHERE = [("cluster", pa.string()), ("group_id", pa.string())]
 _WHEN = [("version", pa.int64()), ("generation_id", pa.int32()), ("event_time", TIME)]
 _FROM_BATCH = [("observed_at", TIME), ("batch_seq", pa.int64()), ("log_seq", pa.int64())]
 
-EVENTS = pa.schema(
-    [*(f for f in _EVENT if f[0] != "raw_bytes"), ("version", pa.int64()), *_FROM_BATCH]
-)
+EVENTS = pa.schema([*(f for f in _EVENT if f[0] != "raw_bytes"), ("version", pa.int64()), *_FROM_BATCH])
 """One row per accepted event; `version` is the group's version after it, null for topic and time events."""
 
 REJECTED_EVENTS = pa.schema(
@@ -230,7 +228,7 @@ REJECTED_EVENTS = pa.schema(
         ("log_seq", pa.int64()),
     ]
 )
-"""One row per rejected record; `raw` is cut at the setting `source.rejected_raw_bytes`, `raw_bytes` the full length."""
+"""One row per rejected record; `raw` is cut at `source.rejected_raw_bytes`, `raw_bytes` is its length."""
 
 ASSIGNMENT_DELTAS = pa.schema([*_WHERE, *_WHEN, *_DELTA, *_FROM_BATCH])
 """One row per (cluster, group_id, version, phase, member_id, topic, partition)."""
@@ -242,7 +240,7 @@ CHECKS = pa.schema([*_WHERE, *_WHEN, *_CHECK, *_FROM_BATCH])
 """One row per (check, cluster, group_id, version)."""
 
 ALERT_EVENTS = pa.schema([*_WHERE, ("version", pa.int64()), *_ALERT, *_FROM_BATCH])
-"""One row per change of an alert; `change_number` counts a group's changes in the order in which they came."""
+"""One row per change of an alert; `change_number` counts a group's changes in their order."""
 
 GROUPS = pa.schema(
     [
@@ -266,9 +264,7 @@ TOPICS = pa.schema(
 )
 """The latest row of each (cluster, topic)."""
 
-ALERTS = pa.schema(
-    [*_WHERE, ("version", pa.int64()), *_ALERT, ("log_seq", pa.int64())]
-)
+ALERTS = pa.schema([*_WHERE, ("version", pa.int64()), *_ALERT, ("log_seq", pa.int64())])
 """The latest change of each (cluster, group_id, alertname, topic)."""
 
 ASSIGNMENTS = pa.schema(

@@ -266,7 +266,7 @@ def corrupt_lines(seed: int, count: int) -> list[bytes]:
         seed: the same seed gives the same lines.
         count: how many; from 250 on at least one is 10 MB long.
     """
-    rng = random.Random(seed)  # noqa: S311 - test data
+    rng = random.Random(seed)
     makers = list(KINDS.values())
     lines: list[bytes] = []
     for i in range(count):
@@ -283,7 +283,7 @@ def corrupt_offset_lines(seed: int, records: list[bytes], count: int) -> list[by
         records: good captured lines with a value, to be broken.
         count: how many.
     """
-    rng = random.Random(seed)  # noqa: S311 - test data
+    rng = random.Random(seed)
     breaks: list[Callable[[dict[str, Any]], object]] = [
         lambda r: r.update(value_hex=r["value_hex"][: 2 * rng.randrange(len(r["value_hex"]) // 2)]),
         lambda r: r.update(value_hex=r["value_hex"] + "00"),

@@ -10,13 +10,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from streaming.assignment import (
-    BatchBroadcast,
-    GroupWork,
-    advance_groups,
-    advance_topics,
-    order_broadcast,
-)
+from streaming.assignment import GroupWork, advance_groups
+from streaming.broadcast import BatchBroadcast, advance_topics, order_broadcast
 from streaming.events import Rejection, parse_record
 from streaming.model import Input, Position, TopicState
 from streaming.rules import GroupRules
@@ -36,7 +31,9 @@ def topic(name: str, partitions: int, seconds: float = 0, **more: Any) -> dict[s
     return {"type": "topic_changed", "event_time": at(seconds), "topic": name, **count, **more}
 
 
-def event(kind: str, seconds: float, member_id: str | None = None, group_id: str = "g", **more: Any) -> dict[str, Any]:
+def event(
+    kind: str, seconds: float, member_id: str | None = None, group_id: str = "g", **more: Any
+) -> dict[str, Any]:
     """Make an event of a group, of a member if one is named."""
     member = {} if member_id is None else {"member_id": member_id}
     return {"type": kind, "event_time": at(seconds), "group_id": group_id, **member, **more}
@@ -66,7 +63,9 @@ class Player:
         self._topics: dict[str, dict[str, TopicState]] = {}
         self._line = 0
 
-    def play(self, events: Iterable[Mapping[str, Any] | bytes], holds: Iterable[int] = ()) -> list[dict[str, Any]]:
+    def play(
+        self, events: Iterable[Mapping[str, Any] | bytes], holds: Iterable[int] = ()
+    ) -> list[dict[str, Any]]:
         """Play one batch; returns its rows. `holds` are versions of group "g" that a check refuses."""
         inputs = []
         for item in events:
@@ -113,12 +112,15 @@ class Player:
                     topics[state.topic] = state
                     after[outcome.event.position] = state
             changes[cluster] = tuple(
-                (i, after.get(i.position)) for i in ordered if i.type == "time_advanced" or i.position in after
+                (i, after.get(i.position))
+                for i in ordered
+                if i.type == "time_advanced" or i.position in after
             )
         broadcast = BatchBroadcast(changes, ends)
         touched = sorted({*by_group, *self._states})
         work = [
-            GroupWork(c, g, self._states.get((c, g)), tuple(by_group.get((c, g), ())), broadcast) for c, g in touched
+            GroupWork(c, g, self._states.get((c, g)), tuple(by_group.get((c, g), ())), broadcast)
+            for c, g in touched
         ]
         rows = list(advance_groups(work, base, self.rules, holds))
         for row in rows:

@@ -23,7 +23,9 @@ def rules_with(alertname: str, for_s: float = 0, keep_s: float = 0, **more: Any)
     return GroupRules(alerts={alertname: rule}, **more)
 
 
-def observed(generation_id: int, seconds: float, assigned: dict[str, dict[str, list[int]]], **more: Any) -> dict[str, Any]:
+def observed(
+    generation_id: int, seconds: float, assigned: dict[str, dict[str, list[int]]], **more: Any
+) -> dict[str, Any]:
     """Make a generation_observed event under range, of members that subscribe to t0."""
     members = [
         {"member_id": m, "client_id": m, "client_host": "/h", "topics": ["t0"], "assigned": topics}
@@ -31,7 +33,8 @@ def observed(generation_id: int, seconds: float, assigned: dict[str, dict[str, l
     ]
     return event(
         "generation_observed", seconds, generation_id=generation_id, protocol_type="consumer",
-        protocol="range" if members else None, state="Stable" if members else "Empty", members=members, **more,
+        protocol="range" if members else None, state="Stable" if members else "Empty", members=members,
+        **more,
     )  # fmt: skip
 
 
@@ -42,7 +45,7 @@ def changes(player: Player) -> list[tuple[str, int]]:
 
 
 def test_unassigned_partitions_fire_after_their_time() -> None:
-    """Partitions of a topic that grew have no owner until the clients notice: pending, then firing, then resolved."""
+    """Partitions of a topic that grew have no owner until its clients notice."""
     player = Player(rules_with("UnassignedPartitions", for_s=360))
     player.play([topic("t0", 2), observed(1, 1, {"C0": {"t0": [0, 1]}}), topic("t0", 3, 10)])
     assert changes(player) == [("pending", 10)]
@@ -59,7 +62,14 @@ def test_unassigned_partitions_fire_after_their_time() -> None:
 def test_unassigned_partitions_that_find_an_owner_in_time_never_fire() -> None:
     """A pending alert whose condition goes is resolved without having fired."""
     player = Player(rules_with("UnassignedPartitions", for_s=360))
-    player.play([topic("t0", 2), observed(1, 1, {"C0": {"t0": [0]}}), observed(2, 5, {"C0": {"t0": [0, 1]}}), tick(999)])
+    player.play(
+        [
+            topic("t0", 2),
+            observed(1, 1, {"C0": {"t0": [0]}}),
+            observed(2, 5, {"C0": {"t0": [0, 1]}}),
+            tick(999),
+        ]
+    )
     assert changes(player) == [("pending", 1), ("resolved", 5)]
     assert "before the alert fired" in [a for r in player.rows for a in r["alerts"]][-1]["description"]
 
@@ -74,7 +84,9 @@ def test_the_middle_of_a_cooperative_move_is_not_unassigned() -> None:
 
 def test_imbalance_needs_a_better_legal_assignment() -> None:
     """Uneven loads raise the alert only where subscriptions would allow evener ones."""
-    player = Player(rules_with("AssignmentImbalanced", for_s=900, numbers=IMBALANCE, default_protocols=("range",)))
+    player = Player(
+        rules_with("AssignmentImbalanced", for_s=900, numbers=IMBALANCE, default_protocols=("range",))
+    )
     topics = [f"t{i}" for i in range(4)]
     story = [topic(name, 3) for name in topics]
     player.play([*story, join("C0", 1, *topics), join("C1", 2, *topics), tick(62), tick(2000)])
@@ -111,7 +123,15 @@ def test_keep_firing_for_bridges_a_short_gap() -> None:
     """With keep_firing_for an alert survives a moment without its condition under one incident."""
     player = Player(rules_with("GroupEmpty", keep_s=60))
     there, gone = {"C0": {"t0": [0]}}, {}
-    player.play([topic("t0", 1), observed(1, 1, there), observed(2, 2, gone), observed(3, 10, there), observed(4, 20, gone)])
+    player.play(
+        [
+            topic("t0", 1),
+            observed(1, 1, there),
+            observed(2, 2, gone),
+            observed(3, 10, there),
+            observed(4, 20, gone),
+        ]
+    )
     assert changes(player) == [("firing", 2)]
     player.play([observed(5, 30, there), tick(200)])
     assert changes(player) == [("firing", 2), ("resolved", 90)]
@@ -120,7 +140,9 @@ def test_keep_firing_for_bridges_a_short_gap() -> None:
 def test_deletion_resolves_whatever_was_open() -> None:
     """A deleted group has no alerts left."""
     player = Player(rules_with("GroupEmpty"))
-    player.play([topic("t0", 1), observed(1, 1, {"C0": {"t0": [0]}}), observed(2, 2, {}), event("group_deleted", 3)])
+    player.play(
+        [topic("t0", 1), observed(1, 1, {"C0": {"t0": [0]}}), observed(2, 2, {}), event("group_deleted", 3)]
+    )
     assert changes(player) == [("firing", 2), ("resolved", 3)]
 
 
@@ -136,6 +158,13 @@ def test_a_rule_that_is_switched_off_resolves_its_alert() -> None:
 def test_changes_are_numbered_in_the_order_in_which_they_came() -> None:
     """A state row stands last in a batch; the number tells what came first all the same."""
     player = Player(rules_with("UnassignedPartitions", for_s=360))
-    player.play([topic("t0", 2), observed(1, 1, {"C0": {"t0": [0, 1]}}), topic("t0", 3, 10), observed(2, 11, {"C0": {"t0": [0, 1, 2]}})])
+    player.play(
+        [
+            topic("t0", 2),
+            observed(1, 1, {"C0": {"t0": [0, 1]}}),
+            topic("t0", 3, 10),
+            observed(2, 11, {"C0": {"t0": [0, 1, 2]}}),
+        ]
+    )
     numbered = {a["status"]: a["change_number"] for row in player.rows for a in row["alerts"]}
     assert numbered == {"pending": 1, "resolved": 2}

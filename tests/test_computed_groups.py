@@ -181,7 +181,14 @@ def test_heartbeats_make_no_version() -> None:
 def test_static_member_returns_without_a_rebalance() -> None:
     """A restart under the same group.instance.id hands the assignment to the new member_id."""
     player = Player()
-    player.play([topic("t0", 4), join("C0", 1, "t0", group_instance_id="one"), join("C1", 2, "t0"), revoked("C0", 2, 3)])
+    player.play(
+        [
+            topic("t0", 4),
+            join("C0", 1, "t0", group_instance_id="one"),
+            join("C1", 2, "t0"),
+            revoked("C0", 2, 3),
+        ]
+    )
     before = player.versions()[-1]
     player.play([event("member_left", 4, "C0"), join("C0-again", 5, "t0", group_instance_id="one")])
     after = player.versions()[-1]
@@ -233,7 +240,9 @@ def test_topic_that_shrinks_or_goes_leaves_nobody_with_ghosts() -> None:
     player = two_members()
     player.play([topic("t0", 3, 10)])
     row = player.versions()[-1]
-    assert sorted(p for ps in owned(row).values() for p in ps) == ["t0p0", "t0p1", "t0p2"] or not row["is_final"]
+    assert (
+        sorted(p for ps in owned(row).values() for p in ps) == ["t0p0", "t0p1", "t0p2"] or not row["is_final"]
+    )
     player.play([tick(200), topic("t0", 0, 201)])
     row = player.versions()[-1]
     assert row["assignment"] == [] or owned(row) == {"C0": [], "C1": []}
@@ -285,7 +294,9 @@ def test_event_seen_before_is_a_duplicate() -> None:
 def test_event_id_is_forgotten_after_the_window() -> None:
     """Ids older than the dedupe window are dropped, so that the state stays bounded."""
     player = Player(GroupRules(dedupe_window_ms=60_000))
-    player.play([topic("t0", 2), join("C0", 1, "t0", event_id="e1"), event("group_settings", 200, event_id="e2")])
+    player.play(
+        [topic("t0", 2), join("C0", 1, "t0", event_id="e1"), event("group_settings", 200, event_id="e2")]
+    )
     assert '"e1"' not in player.latest()["state"]
     assert '"e2"' in player.latest()["state"]
 
@@ -316,7 +327,9 @@ def test_members_choose_the_assignor_as_kafka_does() -> None:
 
 def test_no_common_assignor_keeps_the_last_assignment() -> None:
     """Members that agree on nothing are told apart by an alert; nothing is taken from anybody."""
-    rules = GroupRules(alerts={"NoCommonAssignor": AlertRule(alertname="NoCommonAssignor", severity="critical")})
+    rules = GroupRules(
+        alerts={"NoCommonAssignor": AlertRule(alertname="NoCommonAssignor", severity="critical")}
+    )
     player = Player(rules)
     player.play([topic("t0", 2), join("C0", 1, "t0", protocols=["range"])])
     player.play([join("C1", 2, "t0", protocols=["sticky"])])
@@ -329,7 +342,7 @@ def test_no_common_assignor_keeps_the_last_assignment() -> None:
 
 
 def test_settings_pin_an_assignor() -> None:
-    """group_settings overrides what the members list; an unknown name is ignored with the known ones named."""
+    """group_settings overrides what the members list; an unknown name is ignored, and the known are told."""
     player = Player()
     player.play([topic("t0", 4), event("group_settings", 0.5, assignor="range"), join("C0", 1, "t0")])
     assert player.versions()[-1]["protocol"] == "range"
@@ -373,7 +386,9 @@ def test_plug_in_that_raises_costs_only_a_held_version() -> None:
         alerts={"AssignorFailed": AlertRule(alertname="AssignorFailed", severity="critical")},
     )
     player = Player(rules)
-    player.play([topic("t0", 2), join("C0", 1, "t0", protocols=["unlucky"]), join("C0", 1, "t0", group_id="fine")])
+    player.play(
+        [topic("t0", 2), join("C0", 1, "t0", protocols=["unlucky"]), join("C0", 1, "t0", group_id="fine")]
+    )
     assert player.versions()[-1]["kind"] == "held"
     assert "RuntimeError: out of luck" in player.versions()[-1]["alerts"][0]["description"]
     assert player.versions("fine")[-1]["kind"] == "rebalance"
@@ -383,7 +398,9 @@ def test_plug_in_that_cheats_shows_in_the_check_inputs() -> None:
     """A partition with two owners is counted where the critical check looks."""
     rules = GroupRules(plugins={"cheat": "tests.test_computed_groups:give_all_to_everybody"})
     player = Player(rules)
-    player.play([topic("t0", 2), join("C0", 1, "t0", protocols=["cheat"]), join("C1", 1, "t0", protocols=["cheat"])])
+    player.play(
+        [topic("t0", 2), join("C0", 1, "t0", protocols=["cheat"]), join("C1", 1, "t0", protocols=["cheat"])]
+    )
     player.play([tick(200)])
     assert player.versions()[-1]["check_inputs"]["duplicate_owners"] == 2
 
@@ -412,7 +429,11 @@ def test_joining_member_keeps_what_it_claims() -> None:
     player = Player()
     claims = {"t0": [2, 3]}
     player.play(
-        [topic("t0", 4), join("C0", 1, "t0", owned_partitions=claims, generation_id=7), join("C1", 2, "t0", owned_partitions={"t0": [0, 1]}, generation_id=7)]
+        [
+            topic("t0", 4),
+            join("C0", 1, "t0", owned_partitions=claims, generation_id=7),
+            join("C1", 2, "t0", owned_partitions={"t0": [0, 1]}, generation_id=7),
+        ]
     )
     assert player.versions()[0]["balance"]["assigned"] == 4
 
@@ -469,7 +490,9 @@ def test_versions_do_not_depend_on_how_the_source_is_cut(story: list[dict[str, A
 
 @settings(max_examples=60, deadline=None)
 @given(stories())
-def test_no_partition_has_two_owners_and_final_generations_leave_none_out(story: list[dict[str, Any]]) -> None:
+def test_no_partition_has_two_owners_and_final_generations_leave_none_out(
+    story: list[dict[str, Any]],
+) -> None:
     """Whatever happens, the critical checks' inputs stay at zero for our own assignors."""
     player = Player()
     player.play(story)

@@ -1,0 +1,96 @@
+"""What a whole cluster hears: topic changes and ticks, in an order that every group agrees on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from streaming.model import EventOutcome, Input, TopicState
+
+_HISTORY_LENGTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class BatchBroadcast:
+    """What every group of a batch must hear of, whoever it is.
+
+    `changes` maps a cluster to its topic changes and ticks in order: (event, the
+    topic's state after it), with None for a time_advanced. `partition_ends` maps
+    (cluster, path, partition) of `__consumer_offsets` to the highest record
+    timestamp in the batch, milliseconds.
+    """
+
+    changes: Mapping[str, tuple[tuple[Input, TopicState | None], ...]] = field(default_factory=dict)
+    partition_ends: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
+
+
+def advance_topics(
+    states: Mapping[str, TopicState], changes: Sequence[Input], *, dedupe_window_ms: int
+) -> list[tuple[TopicState, EventOutcome]]:
+    """Apply one cluster's topic_changed events in order.
+
+    Args:
+        states: topic -> state before the batch.
+        changes: the events, in source order.
+        dedupe_window_ms: how long, by event time, a repeated event_id is a duplicate.
+
+    Returns:
+        For each event the topic's state after it and what became of the event.
+    """
+    current = dict(states)
+    results = []
+    for event in changes:
+        topic = event.topic or ""
+        before = current.get(topic)
+        seen = before.recent_ids if before else {}
+        horizon = max([event.event_time_ms, *seen.values()]) - dedupe_window_ms
+        if before is not None and seen.get(event.event_id, horizon - 1) >= horizon:
+            reason = f"event_id {event.event_id!r} was applied before"
+            results.append((before, EventOutcome(event=event, outcome="duplicate", reason=reason)))
+            continue
+        racks = event.body.get("partition_racks")
+        count = len(racks) if racks is not None else event.body["partitions"]
+        history = before.history if before else ()
+        if before is not None and before.partition_count != count:
+            history = (*history, (event.event_time_ms, before.partition_count))[-_HISTORY_LENGTH:]
+        kept_ids = {i: t for i, t in seen.items() if t >= horizon}
+        current[topic] = TopicState(
+            topic=topic,
+            partition_count=count,
+            topic_id=event.body.get("topic_id") or (before.topic_id if before else None),
+            racks=tuple(tuple(r) for r in racks) if racks is not None else (),
+            event_time_ms=event.event_time_ms,
+            history=history,
+            recent_ids={**kept_ids, event.event_id: event.event_time_ms},
+        )
+        results.append((current[topic], EventOutcome(event=event, outcome="applied")))
+    return results
+
+
+def order_broadcast(inputs: Sequence[Input]) -> list[Input]:
+    """Put topic changes and ticks of several ordered streams into one order.
+
+    Within one stream by position; between streams, which have no order of their
+    own, the head with the least event time comes first.
+    """
+    streams: dict[tuple[str, str, int], list[Input]] = {}
+    for event in sorted(inputs, key=lambda e: e.position):
+        place = event.position
+        key = (place.source, place.path if place.partition >= 0 else "", place.partition)
+        streams.setdefault(key, []).append(event)
+    heads = dict.fromkeys(sorted(streams), 0)
+    ordered: list[Input] = []
+    while heads:
+        key = min(heads, key=lambda k: (streams[k][heads[k]].event_time_ms, k))
+        ordered.append(streams[key][heads[key]])
+        heads[key] += 1
+        if heads[key] == len(streams[key]):
+            del heads[key]
+    return ordered
+
+
+def precedes(change: Input, event: Input) -> bool:
+    """Say whether a topic change or tick comes before a group's event."""
+    if change.position.follows_stream_of(event.position):
+        return change.position < event.position
+    return change.event_time_ms <= event.event_time_ms
