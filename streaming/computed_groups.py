@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from assignors import REGISTRY, Assignor, get_assignor, load_plugin
 from streaming.membership import Member, choose_protocol, reads_topic, resolve_topics
 from streaming.model import EventOutcome, Input, Owners, Version, owned_pairs, owners_copy
-from streaming.rebalance import AssignorCall, fingerprint_of, plan_cooperative, plan_eager
+from streaming.rebalance import AssignorCall, fingerprint_of, plan_cooperative, plan_eager, without_members
 
 if TYPE_CHECKING:
     from streaming.model import TopicView, VersionKind
@@ -67,8 +67,6 @@ class ComputedGroup:
         self.fingerprint: str | None = None
         self.reason = ""
         self.event_time_ms = 0
-
-    # State in and out
 
     @classmethod
     def load(
@@ -223,7 +221,7 @@ class ComputedGroup:
             return [_ignored(event, "the group does not exist")]
         self.members.clear()
         self.pinned_protocol = None
-        fields = _without_members("Dead")
+        fields = without_members("Dead")
         return self._change(
             topics, event.event_time_ms, "group_deleted", _applied(event), kind="deleted", **fields
         )
@@ -297,7 +295,7 @@ class ComputedGroup:
 
     def _compute(self, topics: TopicView, now_ms: int, reason: str, cause: tuple[EventOutcome, ...]) -> Items:
         if not self.members:
-            fields = {**_without_members("Empty"), "generation_id": self.generation_id + 1}
+            fields = {**without_members("Empty"), "generation_id": self.generation_id + 1}
             return self._change(topics, now_ms, reason, cause, **fields)
         lists = [m.protocols or self._rules.default_protocols for m in self.members.values()]
         protocol = self.pinned_protocol or choose_protocol(lists)
@@ -320,8 +318,6 @@ class ComputedGroup:
             return self._hold(topics, now_ms, reason, cause, ("AssignorFailed", text))
         fields |= {"protocol": protocol, "fingerprint": fingerprint}
         return self._change(topics, now_ms, reason, cause, **fields)
-
-    # What the assignor sees
 
     def _subscribed(self, topics: TopicView) -> dict[str, tuple[str, ...]]:
         return {m.member_id: resolve_topics(m, topics) for m in self.members.values()}
@@ -427,14 +423,6 @@ class ComputedGroup:
             basis=basis,
             problem=problem,
         )
-
-
-def _without_members(group_state: str) -> dict[str, Any]:
-    return {
-        "assignment": {}, "unreleased": {}, "basis": None, "target": None, "move": None, "phase": 0,
-        "is_final": True, "group_state": group_state, "protocol": None, "fingerprint": None,
-        "revocation_deadline_ms": None, "rebalance_due_ms": None,
-    }  # fmt: skip
 
 
 def _applied(event: Input, reason: str | None = None) -> tuple[EventOutcome, ...]:

@@ -194,3 +194,21 @@ def _settle(group: ComputedGroup, assignment: Owners, *, phase: int) -> Fields:
         "group_state": "Stable",
         "revocation_deadline_ms": None,
     }
+
+
+def without_members(group_state: str) -> Fields:
+    """Leave the group with nobody in it: Empty, or Dead when it is deleted."""
+    return {
+        "assignment": {},
+        "unreleased": {},
+        "basis": None,
+        "target": None,
+        "move": None,
+        "phase": 0,
+        "is_final": True,
+        "group_state": group_state,
+        "protocol": None,
+        "fingerprint": None,
+        "revocation_deadline_ms": None,
+        "rebalance_due_ms": None,
+    }
