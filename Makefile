@@ -45,6 +45,7 @@ needs-java:
 	esac
 
 demo: needs-java $(STAMP)
+	@rm -rf .demo
 	@$(BIN)/counterpoise demo --keep .demo
 
 test: needs-java $(STAMP)

@@ -194,6 +194,7 @@ class LogSettings(Section):
     """How much is logged."""
 
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+    jvm_output: str
 
 
 class Settings(Section):

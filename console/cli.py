@@ -35,7 +35,7 @@ OUR_DISTRIBUTION = "counterpoise"
 FIRES, WRONG = 1, 2
 """Exit codes besides 0."""
 
-PAGE_WIDTH = 120
+PAGE_WIDTH = 124
 
 app = typer.Typer(
     name="counterpoise",
@@ -116,7 +116,9 @@ def demo(
             "job.checkpoint_location": str(directory / "checkpoint"),
             "sources.events.path": str(records / "events"),
             "sources.captured.path": str(records / "captured"),
+            "log.jvm_output": str(directory / "spark.log"),
         }
+        directory.mkdir(parents=True, exist_ok=True)
         _run_job(load_settings(DEMO_FILE, os.environ, overrides), once=True, adopt=False)
         print_demo_report(directory / "tables", _console())
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich import box
 from rich.markup import escape
 from rich.table import Table
 
@@ -24,7 +25,7 @@ from console.tables import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-LAST_REBALANCES = 12
+LAST_REBALANCES = 8
 MOST_NAMED = 6
 """How many partitions or records are named one by one before the rest becomes a number."""
 
@@ -153,7 +154,9 @@ def print_demo_report(tables: Path, console: Console) -> None:
     history = sorted(read_table(where, "generations", columns, kinds).to_pylist(), key=_log_order)
     console.print(_rebalances_table([row for row in history if row["kind"] != "baseline"]))
     console.print(_checks_table(read_table(where, "checks").to_pylist()))
-    console.print(alerts_table(alerts))
+    open_alerts = [alert for alert in alerts if alert["status"] != "resolved"]
+    console.print(alerts_table(open_alerts))
+    console.print(f"{len(alerts) - len(open_alerts)} more alerts are resolved.")
     console.print(_rejected_table(read_table(where, "rejected_events").to_pylist()))
     console.print(f"Tables: {escape(where)}", soft_wrap=True)
     picture = write_picture(tables, history)
@@ -242,7 +245,8 @@ def moves_text(row: Row) -> str:
         if delta["change"] == "assigned":
             how = f"{giver} -> {taker}" if giver else f"to {taker}"
         else:
-            how = f"{'from' if delta['change'] == 'revoked' else 'lost by'} {giver}"
+            how = f"lost by {giver}" if delta["change"] == "lost" else f"{giver} yields"
+            how += f" to {taker}" if taker else ""
         places.setdefault(how, []).append(place)
     texts = [f"{places_text(moved)} {how}" for how, moved in places.items()]
     if len(texts) > MOST_NAMED:
@@ -287,7 +291,14 @@ def _rejected_table(rejected: Sequence[Row]) -> Table:
 
 
 def _table(title: str, *names: str) -> Table:
-    table = Table(title=escape(title), title_justify="left", title_style="bold")
+    table = Table(
+        title=escape(title),
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
     for name in names:
         _add_column(table, name)
     return table

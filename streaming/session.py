@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
@@ -25,6 +28,9 @@ _DEFAULTS = {
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
 }
+
+
+_LINES_OF_FAILURE = 20
 
 
 def start_session(settings: Settings) -> SparkSession:
@@ -49,6 +55,34 @@ def start_session(settings: Settings) -> SparkSession:
     builder = SparkSession.builder.master(settings.spark.master).appName(settings.spark.app_name)
     for key, value in sorted(options.items()):
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    with _jvm_output_to(settings.log.jvm_output):
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+@contextmanager
+def _jvm_output_to(path: str) -> Iterator[None]:
+    """Let the JVM that starts in this block write its stderr to a file, for as long as it lives.
+
+    Ivy's report and Spark's start-up lines come before any logging can be set. A
+    start that fails shows the end of the file.
+    """
+    if not path:
+        yield
+        return
+    sys.stderr.flush()
+    own = os.dup(2)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(file, 2)
+    os.close(file)
+    try:
+        yield
+    except Exception:
+        os.dup2(own, 2)
+        last = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()[-_LINES_OF_FAILURE:]
+        sys.stderr.write("\n".join([*last, f"(the end of {path})", ""]))
+        raise
+    finally:
+        os.dup2(own, 2)
+        os.close(own)

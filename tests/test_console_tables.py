@@ -190,7 +190,9 @@ def test_moves_name_giver_and_taker_once() -> None:
             {**both, "partition": 3, "change": "revoked", "to_member_id": None},
         ]
     }
-    assert moves_text(row) == "t(1) A -> B; t(2) to B; t(3) from A"
+    assert moves_text(row) == "t(1) A -> B; t(2) to B; t(3) A yields"
+    promised = {**both, "change": "revoked"}
+    assert moves_text({"deltas": [promised]}) == "t(1) A yields to B"
     assert moves_text({"deltas": None}) == "nothing"
 
 

@@ -169,7 +169,7 @@ def test_spark_options_may_be_written_without_quotes(tmp_path: Path) -> None:
         ),
         (
             "log = 3\n",
-            "prod.toml: log is 3; it must be a section with the keys level",
+            "prod.toml: log is 3; it must be a section with the keys level, jvm_output",
         ),
     ],
 )
