@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from assignors.model import Assignment, AssignorMemory, Subscription, TopicMetadata
-from assignors.sticky_claims import Group, read_group
+from assignors.sticky_claims import Group, is_large, read_group
 from assignors.sticky_general import assign_general
 from assignors.sticky_uniform import assign_uniform
 
@@ -48,6 +48,13 @@ def assign_cooperative_sticky(
     ({'t0': [0]}, {})
     """
     memory = AssignorMemory() if memory is None else memory
+    if is_large(topics, subscriptions):
+        # Not before it is needed: numpy takes longer to load than a small group to balance.
+        from assignors.sticky_large import assign_large
+
+        assignment = assign_large(topics, subscriptions, memory, is_cooperative=True)
+        if assignment is not None:
+            return assignment
     group = read_group(topics, subscriptions, memory, is_cooperative=True)
     if group.is_uniform:
         owned, new_owner_of = assign_uniform(group)

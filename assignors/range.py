@@ -20,6 +20,9 @@ from assignors.roundrobin import joined_runs, sort_members
 if TYPE_CHECKING:
     from assignors.model import Assignment, AssignorMemory, Subscription, TopicMetadata
 
+_LEAST_LARGE_PARTITIONS = 20_000
+"""From this many partitions on, runs are made in numpy's arrays."""
+
 _Owned = list[tuple[int, int]]
 """What one member gets: (topic's place, partition number)."""
 
@@ -55,11 +58,7 @@ def assign_range(
     """
     members = sort_members(subscriptions)
     names = _topics_in_map_order(topics, subscriptions)
-    members_by_topic: dict[str, list[int]] = {name: [] for name in names}
-    for i, member in enumerate(members):
-        for topic in dict.fromkeys(subscriptions[member].topics):
-            if topic in members_by_topic:
-                members_by_topic[topic].append(i)
+    members_by_topic = _members_by_topic(names, [subscriptions[member].topics for member in members])
     racks = {i: rack for i, member in enumerate(members) if (rack := subscriptions[member].rack_id)}
     if racks:
         states = [_Topic(topics[name], members_by_topic[name], racks) for name in names]
@@ -71,11 +70,17 @@ def assign_range(
             topic_runs = [array("i", [at for at, _ in pairs]) for pairs in owned]
             number_runs = [array("i", [number for _, number in pairs]) for pairs in owned]
             return joined_runs(subscriptions, members, names, topic_runs, number_runs)
+    counts = [len(topics[name]) for name in names]
+    if sum(counts) >= _LEAST_LARGE_PARTITIONS and all(_counts_from_0(topics[name]) for name in names):
+        # Not before it is needed: numpy takes longer to load than a small group to deal.
+        from assignors.range_large import deal_runs
+
+        return deal_runs(subscriptions, members, names, counts, list(members_by_topic.values()))
     topic_runs = [array("i") for _ in members]
     number_runs = [array("i") for _ in members]
     for at, name in enumerate(names):
         numbers = array("i", _ascending(topics[name]))
-        share, extra = divmod(len(topics[name]), len(members_by_topic[name]))
+        share, extra = divmod(counts[at], len(members_by_topic[name]))
         start = 0
         for i, member_at in enumerate(members_by_topic[name]):
             run = numbers[start : start + share + (1 if i < extra else 0)]
@@ -85,6 +90,18 @@ def assign_range(
             number_runs[member_at] += run
             topic_runs[member_at] += array("i", [at]) * len(run)
     return joined_runs(subscriptions, members, names, topic_runs, number_runs)
+
+
+def _members_by_topic(names: list[str], lists: list[tuple[str, ...]]) -> dict[str, list[int]]:
+    """List each topic's members; topics of equal subscriptions share one list."""
+    if lists.count(lists[0]) == len(lists):
+        return dict.fromkeys(names, list(range(len(lists))))
+    members_by_topic: dict[str, list[int]] = {name: [] for name in names}
+    for i, listed in enumerate(lists):
+        for topic in dict.fromkeys(listed):
+            if topic in members_by_topic:
+                members_by_topic[topic].append(i)
+    return members_by_topic
 
 
 def _topics_in_map_order(
@@ -104,6 +121,10 @@ def _topics_in_map_order(
         subscribed = dict.fromkeys(topic for member in in_order for topic in subscriptions[member].topics)
     present = [topic for topic in hash_map_order(list(subscribed)) if topics.get(topic)]
     return hash_map_order(present)
+
+
+def _counts_from_0(metadata: TopicMetadata) -> bool:
+    return isinstance(metadata.partitions, range) and metadata.partitions.start == 0
 
 
 def _ascending(metadata: TopicMetadata) -> range | list[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from assignors.model import Assignment, AssignorMemory, Subscription, TopicMetadata
-from assignors.sticky_claims import read_group
+from assignors.sticky_claims import is_large, read_group
 from assignors.sticky_general import assign_general
 from assignors.sticky_uniform import assign_uniform
 
@@ -42,6 +42,13 @@ def assign_sticky(
     ({'t0': [0, 2]}, {'t0': [1]})
     """
     memory = AssignorMemory() if memory is None else memory
+    if is_large(topics, subscriptions):
+        # Not before it is needed: numpy takes longer to load than a small group to balance.
+        from assignors.sticky_large import assign_large
+
+        assignment = assign_large(topics, subscriptions, memory, is_cooperative=False)
+        if assignment is not None:
+            return assignment
     group = read_group(topics, subscriptions, memory, is_cooperative=False)
     if group.is_uniform:
         owned, _ = assign_uniform(group)

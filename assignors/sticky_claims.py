@@ -23,6 +23,9 @@ from assignors.model import NO_GENERATION, Assignment, AssignorMemory, Subscript
 from assignors.racks import racks_of_partitions, use_racks
 from assignors.user_data import decode_cooperative_user_data, decode_sticky_user_data
 
+_LEAST_LARGE_PARTITIONS = 20_000
+"""From this many partitions on, groups that subscribe alike are computed in numpy's arrays."""
+
 
 @dataclass(slots=True)
 class Racks:
@@ -115,7 +118,7 @@ def read_group(
     group = Group(
         members=members,
         topics=names,
-        numbers=[_ascending(topics[topic].partitions) for topic in names],
+        numbers=[ascending_numbers(topics[topic].partitions) for topic in names],
         subscribed=[subscribed_of[s.topics] for s in by_rank],
         subscription_order=list(range(len(members))),
         members_in_map_order=list(range(len(members))),
@@ -150,7 +153,19 @@ def read_group(
     return group
 
 
-def _ascending(numbers: range | tuple[int, ...]) -> range | tuple[int, ...]:
+def is_large(topics: Mapping[str, TopicMetadata], subscriptions: Mapping[str, Subscription]) -> bool:
+    """Say whether numpy pays: one member may read that many partitions.
+
+    Below, importing it and filling its many small arrays takes longer than it saves.
+    """
+    first = next(iter(subscriptions.values()), None)
+    return first is not None and (
+        sum([len(topics[topic].partitions) for topic in first.topics if topic in topics])
+        >= _LEAST_LARGE_PARTITIONS
+    )
+
+
+def ascending_numbers(numbers: range | tuple[int, ...]) -> range | tuple[int, ...]:
     """Sort partition numbers; without gaps they become a range, which later steps ask for."""
     if isinstance(numbers, range):
         return numbers

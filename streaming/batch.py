@@ -98,7 +98,8 @@ def apply_shared(
     """Apply topic changes and ticks, cluster by cluster.
 
     Args:
-        events: the batch's topic_changed and time_advanced events, in any order.
+        events: the batch's topic_changed and time_advanced events, in any order, and
+            records of `__consumer_offsets` that belong to no group.
         partition_ends: as BatchBroadcast has it.
         topics: cluster -> topic -> state before the batch.
         dedupe_window_ms: as advance_topics has it.
@@ -127,6 +128,11 @@ def apply_shared(
         outcomes: dict[str, list[EventOutcome]] = {}
         latest: dict[str, TopicState] = {}
         for event in ordered:
+            if event.type == "unknown_record":
+                # A record of a type that nobody knows names no group; it is counted and kept.
+                reason = f"a record of key type {event.body['key_type']}, which is not known here"
+                shared.loose.append(EventOutcome(event=event, outcome="ignored", reason=reason))
+                continue
             if event.topic is None:
                 heard.append((event, None))
                 shared.loose.append(EventOutcome(event=event, outcome="applied"))

@@ -89,7 +89,7 @@ def write_story(directory: Path, files: int) -> None:
     ("points", "most_local_records"),
     [
         pytest.param(DRIVER_POINTS, "5000", id="driver"),
-        pytest.param(EXECUTOR_POINTS, "0", id="executors"),
+        pytest.param(EXECUTOR_POINTS, "0", id="executors", marks=pytest.mark.slow),
     ],
 )
 def test_killed_at_every_point_the_tables_end_the_same(

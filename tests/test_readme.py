@@ -33,7 +33,14 @@ def run(command: list[str], cwd: Path, given: str | None = None) -> str:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("COUNTERPOISE_")}
     environment["PYTHONWARNINGS"] = "default"
     done = subprocess.run(
-        command, cwd=cwd, input=given, capture_output=True, text=True, env=environment, timeout=300, check=False
+        command,
+        cwd=cwd,
+        input=given,
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
@@ -84,7 +91,9 @@ def test_settings_example_loads(tmp_path: Path) -> None:
     (text,) = blocks("toml")
     file = tmp_path / "job.toml"
     file.write_text(text, encoding="utf-8")
-    assert [s.name for s in load_settings(file, {}, {}).sources] == [tomllib.loads(text)["sources"][0]["name"]]
+    assert [s.name for s in load_settings(file, {}, {}).sources] == [
+        tomllib.loads(text)["sources"][0]["name"]
+    ]
 
 
 def test_links_lead_somewhere() -> None:
