@@ -94,8 +94,9 @@ def assign_range(
 
 def _members_by_topic(names: list[str], lists: list[tuple[str, ...]]) -> dict[str, list[int]]:
     """List each topic's members; topics of equal subscriptions share one list."""
-    if lists.count(lists[0]) == len(lists):
-        return dict.fromkeys(names, list(range(len(lists))))
+    if lists == lists[:1] * len(lists):
+        everyone = list(range(len(lists)))
+        return {name: everyone for name in names}
     members_by_topic: dict[str, list[int]] = {name: [] for name in names}
     for i, listed in enumerate(lists):
         for topic in dict.fromkeys(listed):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
-from itertools import chain, repeat
 
 from assignors.errors import AssignorError
 from assignors.java_order import hash_map_order, utf16_key, utf16_sorted
@@ -43,28 +42,48 @@ def assign_roundrobin(
     if not subscriptions:
         raise AssignorError("roundrobin got a group of 0 members; it must have 1 or more")
     members = sort_members(subscriptions)
-    wanted = [frozenset(subscriptions[member].topics) for member in members]
+    lists = [subscriptions[member].topics for member in members]
+    if lists == lists[:1] * len(lists):
+        return _deal_alike(topics, subscriptions, members, lists[0])
+    wanted = [frozenset(listed) for listed in lists]
     names = utf16_sorted(topic for topic in frozenset().union(*wanted) if topics.get(topic))
-    counts = [len(topics[name]) for name in names]
     topic_runs: list[array[int]] = [array("i") for _ in members]
     number_runs: list[array[int]] = [array("i") for _ in members]
-    if all(topics_of == wanted[0] for topics_of in wanted):
-        by_topic = array("i", chain.from_iterable(map(repeat, range(len(names)), counts)))
-        by_number = array("i", chain.from_iterable(map(range, counts)))
-        for i in range(len(members)):
-            topic_runs[i] = by_topic[i :: len(members)]
-            number_runs[i] = by_number[i :: len(members)]
-    else:
-        turn = 0
-        for at, name in enumerate(names):
-            is_subscribed = [name in topics_of for topics_of in wanted]
-            for number in range(counts[at]):
-                while not is_subscribed[turn]:
-                    turn = (turn + 1) % len(members)
-                topic_runs[turn].append(at)
-                number_runs[turn].append(number)
+    turn = 0
+    for at, name in enumerate(names):
+        is_subscribed = [name in topics_of for topics_of in wanted]
+        for number in range(len(topics[name])):
+            while not is_subscribed[turn]:
                 turn = (turn + 1) % len(members)
+            topic_runs[turn].append(at)
+            number_runs[turn].append(number)
+            turn = (turn + 1) % len(members)
     return joined_runs(subscriptions, members, names, topic_runs, number_runs)
+
+
+def _deal_alike(
+    topics: Mapping[str, TopicMetadata],
+    subscriptions: Mapping[str, Subscription],
+    members: list[str],
+    subscribed: tuple[str, ...],
+) -> Assignment:
+    """Deal to members that all subscribe to the same topics: each gets every n-th partition."""
+    names = utf16_sorted({topic for topic in subscribed if topics.get(topic)})
+    by_topic: array[int] = array("i")
+    by_number: array[int] = array("i")
+    for at, name in enumerate(names):
+        count = len(topics[name].partitions)
+        by_topic += array("i", [at]) * count
+        by_number.extend(range(count))
+    everyone = len(members)
+    place = {member: i for i, member in enumerate(members)}
+    starts, topic_indexes, partitions = array("q", [0]), array("i"), array("i")
+    for member in subscriptions:
+        i = place[member]
+        topic_indexes += by_topic[i::everyone]
+        partitions += by_number[i::everyone]
+        starts.append(len(partitions))
+    return Assignment(subscriptions, names, starts, topic_indexes, partitions)
 
 
 def sort_members(subscriptions: Mapping[str, Subscription]) -> list[str]:

@@ -12,6 +12,7 @@ import logging
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,6 +72,8 @@ _logger = logging.getLogger(__name__)
 _ROW_IN_TASK = (1 << 33) - 1
 """The lower bits of Spark's monotonically_increasing_id: a row's number in its task."""
 
+_TIMINGS_KEPT = 1000
+
 _MOST_LOCAL_TASKS = 64
 """A batch cut into more tasks than this goes to the executors unasked: it is large."""
 
@@ -113,8 +116,8 @@ class Job:
         self._lock = threading.Lock()
         self._is_stopping = False
         self._failure: BaseException | None = None
-        self.timings: list[dict[str, Any]] = []
-        """Of each batch: batch_id, records, groups, path, and the seconds of each stage."""
+        self.timings: deque[dict[str, Any]] = deque(maxlen=_TIMINGS_KEPT)
+        """Of each of the last batches: batch_id, records, groups, path, and the seconds of each stage."""
         self._stages: dict[str, Any] = {}
 
     # The query
