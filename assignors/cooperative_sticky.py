@@ -57,12 +57,11 @@ def assign_cooperative_sticky(
             return assignment
     group = read_group(topics, subscriptions, memory, is_cooperative=True)
     if group.is_uniform:
-        owned, new_owner_of = assign_uniform(group)
+        owned = assign_uniform(group, is_withholding=True)
     else:
         owned = assign_general(group, memory.max_generation)
-        new_owner_of = _transfers(group, owned)
-    for code, member in new_owner_of.items():
-        owned[member].remove(code)
+        for code, member in _transfers(group, owned).items():
+            owned[member].remove(code)
     return group.to_assignment(owned, subscriptions)
 
 

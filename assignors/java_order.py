@@ -106,7 +106,7 @@ def utf16_sorted(texts: Iterable[str]) -> list[str]:
     """
     collected = list(texts)
     # Without a code point at or above the surrogates both orders are the same.
-    if all(text.isascii() or max(text) < "\ud800" for text in collected):
+    if all(map(str.isascii, collected)) or max(map(max, filter(None, collected))) < "\ud800":
         return sorted(collected)
     return sorted(collected, key=utf16_key)
 
@@ -135,7 +135,16 @@ def hash_map_order(keys: Collection[str]) -> list[str]:
     >>> hash_map_order(["C1", "AaBB", "C0", "BBAa"])
     ['C0', 'C1', 'AaBB', 'BBAa']
     """
+    if len(keys) <= TREEIFY_AT:
+        # They fit the first table, and make no tree. Sorting is stable, as a bucket's list is.
+        return sorted(keys, key=_first_bucket)
     return hash_order(keys, string_hash, utf16_key)
+
+
+@lru_cache(maxsize=1 << 15)
+def _first_bucket(text: str) -> int:
+    """Give the bucket of a text in a table of the first capacity."""
+    return spread_hash(string_hash(text)) & (_FIRST_CAPACITY - 1)
 
 
 def hash_order(

@@ -96,7 +96,7 @@ def _members_by_topic(names: list[str], lists: list[tuple[str, ...]]) -> dict[st
     """List each topic's members; topics of equal subscriptions share one list."""
     if lists == lists[:1] * len(lists):
         everyone = list(range(len(lists)))
-        return {name: everyone for name in names}
+        return dict.fromkeys(names, everyone)
     members_by_topic: dict[str, list[int]] = {name: [] for name in names}
     for i, listed in enumerate(lists):
         for topic in dict.fromkeys(listed):

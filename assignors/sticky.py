@@ -51,7 +51,7 @@ def assign_sticky(
             return assignment
     group = read_group(topics, subscriptions, memory, is_cooperative=False)
     if group.is_uniform:
-        owned, _ = assign_uniform(group)
+        owned = assign_uniform(group, is_withholding=False)
     else:
         owned = assign_general(group, memory.max_generation)
     return group.to_assignment(owned, subscriptions)

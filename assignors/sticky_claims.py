@@ -84,11 +84,11 @@ class Group:
     def to_assignment(self, owned: list[list[int]], join_order: Mapping[str, object]) -> Assignment:
         """Turn codes by member into an Assignment whose members stand in join order."""
         width = len(self.topics)
-        position = {member: i for i, member in enumerate(self.members)}
+        by_member = dict(zip(self.members, owned, strict=True))
         codes: list[int] = []
         starts = array("q", [0])
         for member in join_order:
-            codes += owned[position[member]]
+            codes += by_member[member]
             starts.append(len(codes))
         topic_indexes = array("i", [code % width for code in codes])
         partitions = array("i", [code // width for code in codes])
@@ -109,43 +109,47 @@ def read_group(
     """
     if not subscriptions:
         raise AssignorError("a sticky assignor got a group of 0 members; it must have 1 or more")
-    wanted = {topic for subscription in subscriptions.values() for topic in subscription.topics}
-    names = utf16_sorted(topic for topic in wanted if topics.get(topic))
-    index = {topic: i for i, topic in enumerate(names)}
     members = utf16_sorted(subscriptions)
     by_rank = [subscriptions[member] for member in members]
-    subscribed_of = {s.topics: [index[t] for t in s.topics if t in index] for s in by_rank}
-    group = Group(
-        members=members,
-        topics=names,
-        numbers=[ascending_numbers(topics[topic].partitions) for topic in names],
-        subscribed=[subscribed_of[s.topics] for s in by_rank],
-        subscription_order=list(range(len(members))),
-        members_in_map_order=list(range(len(members))),
-        claimed=[],
-        generations=[],
-        owned=[],
-        doubly_claimed=set(),
-        is_uniform=True,
-        racks=_racks_of(topics, names, by_rank),
-    )
+    lists = [subscription.topics for subscription in by_rank]
+    is_alike = lists == lists[:1] * len(lists)
+    wanted = set(lists[0]) if is_alike else set().union(*lists)
+    names = utf16_sorted([topic for topic in wanted if topics.get(topic)])
+    index = {topic: i for i, topic in enumerate(names)}
+    distinct = lists[:1] if is_alike else lists
+    subscribed = [[index[topic] for topic in listed if topic in index] for listed in distinct]
+    claimed: list[list[int]] = []
+    generations: list[int | None] = []
     for subscription in by_rank:
         codes, generation = _read_claim(subscription, index, is_cooperative=is_cooperative)
         if generation is not None and generation > memory.max_generation:
             memory.max_generation = generation
-        group.claimed.append(codes)
-        group.generations.append(generation)
-    group.owned = group.claimed
-    claims = sum(map(len, group.claimed))
-    is_plain = len({s.topics for s in by_rank}) == 1 and len(set(by_rank[0].topics)) == len(by_rank[0].topics)
-    if claims or not is_plain:
-        rank = {member: i for i, member in enumerate(members)}
+        claimed.append(codes)
+        generations.append(generation)
+    everyone = list(range(len(members)))
+    group = Group(
+        members=members,
+        topics=names,
+        numbers=[ascending_numbers(topics[topic].partitions) for topic in names],
+        subscribed=subscribed * len(members) if is_alike else subscribed,
+        subscription_order=everyone,
+        members_in_map_order=everyone,
+        claimed=claimed,
+        generations=generations,
+        owned=claimed,
+        doubly_claimed=set(),
+        is_uniform=True,
+        racks=_racks_of(topics, names, by_rank),
+    )
+    is_plain = is_alike and len(wanted) == len(lists[0])
+    if any(claimed) or not is_plain:
+        rank = dict(zip(members, everyone, strict=True))
         # The leader fills one map with the members, the assignor a second one from it.
         in_order = hash_map_order(list(subscriptions))
         group.subscription_order = [rank[member] for member in in_order]
         group.members_in_map_order = group.subscription_order
         group.is_uniform = is_plain or _all_equal([subscriptions[member].topics for member in in_order])
-        if claims and len(set().union(*group.claimed)) < claims:
+        if len(set().union(*claimed)) < sum(map(len, claimed)):
             _settle_conflicts(group, by_rank)
         if len(members) > TREEIFY_AT:
             # Only trees make the second map's order another than the first one's.
@@ -182,11 +186,15 @@ def _read_claim(
     """
     width = len(index)
     if not is_cooperative:
+        if not subscription.user_data:
+            return [], None
         by_topic, generation = decode_sticky_user_data(subscription.user_data)
         codes: list[int] = []
         for topic, numbers in by_topic:
             if (at := index.get(topic)) is not None:
-                codes += [number * width + at for number in numbers]
+                # Most runs are short: a comprehension for each would cost more than it saves.
+                for number in numbers:
+                    codes.append(number * width + at)  # noqa: PERF401 - see above
         return codes, generation
     codes = [p * width + index[topic] for topic, p in subscription.owned_partitions if topic in index]
     if subscription.generation_id > NO_GENERATION:
@@ -246,20 +254,21 @@ def _racks_of(
     topics: Mapping[str, TopicMetadata], names: list[str], by_rank: list[Subscription]
 ) -> Racks | None:
     """Collect the racks, None when no member has one (the empty text is none)."""
-    rack_by_member = {i: s.rack_id for i, s in enumerate(by_rank) if s.rack_id}
-    if not rack_by_member:
+    racks = [subscription.rack_id for subscription in by_rank]
+    if not any(racks):
         return None
+    rack_by_member = {i: rack for i, rack in enumerate(racks) if rack}
     members_by_rack: dict[str, int] = {}
     for rack in rack_by_member.values():
         members_by_rack[rack] = members_by_rack.get(rack, 0) + 1
     racks_by_partition: dict[int, frozenset[str]] = {}
     width = len(names)
     for at, topic in enumerate(names):
-        for number, racks in racks_of_partitions(topics[topic]):
-            racks_by_partition[number * width + at] = racks
+        for number, racks_of in racks_of_partitions(topics[topic]):
+            racks_by_partition[number * width + at] = racks_of
     near = {
-        code: sum(members_by_rack.get(rack, 0) for rack in racks)
-        for code, racks in racks_by_partition.items()
+        code: sum(members_by_rack.get(rack, 0) for rack in racks_of)
+        for code, racks_of in racks_by_partition.items()
     }
     if use_racks(members_by_rack.keys(), racks_by_partition.values()):
         return Racks(rack_by_member, racks_by_partition, near)

@@ -18,13 +18,16 @@ if TYPE_CHECKING:
     from assignors.sticky_claims import Group, Racks
 
 
-def assign_uniform(group: Group) -> tuple[list[list[int]], dict[int, int]]:
+def assign_uniform(group: Group, *, is_withholding: bool) -> list[list[int]]:
     """Balance a group of equal subscriptions.
 
+    Args:
+        group: the members and what they own.
+        is_withholding: leave out partitions that pass from one owner to another,
+            as a cooperative assignor does for one generation.
+
     Returns:
-        The partition codes of each member, in Kafka's list order, and the
-        partitions that pass from one owner to another, code -> new owner: a
-        cooperative assignor withholds these for one generation.
+        The partition codes of each member, in Kafka's list order.
 
     Raises:
         AssignorError: owned partitions beyond a topic's count (it shrank) upset
@@ -32,7 +35,7 @@ def assign_uniform(group: Group) -> tuple[list[list[int]], dict[int, int]]:
     """
     filling = _Filling(group)
     filling.keep_owned()
-    kept = [len(codes) for codes in filling.owned]
+    kept = [len(codes) for codes in filling.owned] if is_withholding else []
     unassigned = _unassigned(group, filling.owned)
     filling.below.sort()
     filling.at_least.sort()
@@ -42,7 +45,9 @@ def assign_uniform(group: Group) -> tuple[list[list[int]], dict[int, int]]:
         if group.racks.by_member:
             unassigned = filling.deal_within_racks(unassigned, group.racks)
     filling.deal(unassigned)
-    return filling.owned, _transfers(group, filling, kept)
+    if is_withholding and (filling.revoked_from or group.doubly_claimed):
+        _withhold(group, filling, kept)
+    return filling.owned
 
 
 class _Filling:
@@ -64,7 +69,7 @@ class _Filling:
 
     def keep_owned(self) -> None:
         """Give every member what it owned, as far as its quota goes."""
-        group = self._group
+        group, least, most, expected = self._group, self._least, self._most, self._larger_expected
         racks = group.racks if group.racks is not None and group.racks.by_member else None
         for member in group.members_in_map_order:
             codes = sorted(group.owned[member])
@@ -74,21 +79,24 @@ class _Filling:
                 codes = [code for code in codes if not racks.mismatch(member, code)]
             if group.doubly_claimed:
                 codes = [code for code in codes if code not in group.doubly_claimed]
-            if len(codes) < self._least:
+            owns = len(codes)
+            if owns < least:
                 self.owned[member] = codes
                 self.below.append(member)
                 continue
-            quota = self._least
-            if len(codes) >= self._most and self._larger < self._larger_expected:
-                quota = self._most
-                self._larger += 1
-                if self._larger == self._larger_expected:
-                    self.at_least.clear()
-            elif self._larger < self._larger_expected:
-                self.at_least.append(member)
-            self.owned[member] = codes[:quota]
-            if len(codes) > quota:
+            quota = least
+            if self._larger < expected:
+                if owns >= most:
+                    quota = most
+                    self._larger += 1
+                    if self._larger == expected:
+                        self.at_least.clear()
+                else:
+                    self.at_least.append(member)
+            if owns > quota:
                 self.revoked_from.update(dict.fromkeys(codes[quota:], member))
+                codes = codes[:quota]
+            self.owned[member] = codes
 
     def deal_within_racks(self, unassigned: list[int], racks: Racks) -> list[int]:
         """Deal partitions to members of their racks; returns those that found none."""
@@ -129,7 +137,7 @@ class _Filling:
         at = 0
         while self.below and at < len(unassigned):
             circle = self.below
-            rounds = self._least - max(len(self.owned[member]) for member in circle)
+            rounds = self._least - max([len(self.owned[member]) for member in circle])
             end = at + rounds * len(circle)
             for i, member in enumerate(circle):
                 self.owned[member] += unassigned[at + i : end : len(circle)]
@@ -173,27 +181,31 @@ def _unassigned(group: Group, owned: list[list[int]]) -> list[int]:
             codes += group.codes_of(topic)
         return codes
     counts = [len(numbers) for numbers in group.numbers]
-    # Most groups are sound: the smallest and largest code tell, when counts are equal.
-    if min(taken) < 0 or max(taken) >= min(counts) * width:
-        unknown = [
-            (code % width, code // width) for code in taken if not 0 <= code // width < counts[code % width]
-        ]
-        if unknown:
-            stop = min(unknown)
-            taken = {code for code in taken if (code % width, code // width) < stop}
+    codes = _all_but(taken, counts)
+    if len(codes) + len(taken) == sum(counts):
+        return codes  # all that is owned exists
+    unknown = [
+        (code % width, code // width) for code in taken if not 0 <= code // width < counts[code % width]
+    ]
+    stop = min(unknown)
+    return _all_but({code for code in taken if (code % width, code // width) < stop}, counts)
+
+
+def _all_but(taken: set[int], counts: list[int]) -> list[int]:
+    """List all codes by (topic, number) that are not taken."""
+    width = len(counts)
+    codes: list[int] = []
     for topic, count in enumerate(counts):
         codes += [code for code in range(topic, count * width + topic, width) if code not in taken]
     return codes
 
 
-def _transfers(group: Group, filling: _Filling, kept: list[int]) -> dict[int, int]:
-    """Find the partitions whose former owner still has to let go: code -> new owner."""
+def _withhold(group: Group, filling: _Filling, kept: list[int]) -> None:
+    """Take away again what was given while its former owner still has to let go."""
     revoked_from, doubly_claimed = filling.revoked_from, group.doubly_claimed
-    if not revoked_from and not doubly_claimed:
-        return {}
-    return {
-        code: member
-        for member, codes in enumerate(filling.owned)
-        for code in codes[kept[member] :]
-        if revoked_from.get(code, member) != member or code in doubly_claimed
-    }
+    for member, codes in enumerate(filling.owned):
+        codes[kept[member] :] = [
+            code
+            for code in codes[kept[member] :]
+            if revoked_from.get(code, member) == member and code not in doubly_claimed
+        ]

@@ -10,8 +10,9 @@ Source: StickyAssignor and CooperativeStickyAssignor of Kafka 4.3.1.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import cast
 
 from assignors.java_order import computed_map_order
 from assignors.model import NO_GENERATION
@@ -19,16 +20,7 @@ from assignors.model import NO_GENERATION
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 
-
-class Claim(NamedTuple):
-    """What a member says it owned, and since which generation; None: it did not say."""
-
-    partitions_by_topic: tuple[tuple[str, tuple[int, ...]], ...]
-    generation: int | None
-
-
-_NOTHING_SAID = Claim((), None)
-_JUNK = Claim((), NO_GENERATION)
+_Topics = list[tuple[str, tuple[int, ...]]]
 
 
 def encode_sticky_user_data(owned: Iterable[tuple[str, int]], generation: int | None) -> bytes:
@@ -67,22 +59,24 @@ def encode_cooperative_user_data(generation: int) -> bytes:
     return _INT32.pack(generation)
 
 
-def decode_sticky_user_data(user_data: bytes | None) -> Claim:
+def decode_sticky_user_data(user_data: bytes | None) -> tuple[_Topics, int | None]:
     """Read an eager member's claim as Kafka does: v1, else v0, else nothing at generation -1.
 
-    Bytes behind a layout are ignored, so v1 bytes never reach v0. Without any
-    bytes the generation is absent, which is not the same as -1.
+    Bytes behind a layout are ignored, so v1 bytes never reach v0.
+
+    Returns:
+        (topic, partition numbers) pairs, and the generation: None when it is not
+        told. Without any bytes it is absent too, which is not the same as -1.
     """
     if not user_data:
-        return _NOTHING_SAID
+        return [], None
     try:
         partitions_by_topic, end = _read_topics(user_data)
     except (struct.error, ValueError):
-        return _JUNK
-    try:
-        return Claim(partitions_by_topic, _INT32.unpack_from(user_data, end)[0])
-    except struct.error:
-        return Claim(partitions_by_topic, None)
+        return [], NO_GENERATION
+    if len(user_data) - end < _INT32.size:
+        return partitions_by_topic, None
+    return partitions_by_topic, _INT32.unpack_from(user_data, end)[0]
 
 
 def decode_cooperative_user_data(user_data: bytes | None) -> int | None:
@@ -96,26 +90,34 @@ def decode_cooperative_user_data(user_data: bytes | None) -> int | None:
     return generation
 
 
-def _read_topics(data: bytes) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], int]:
+def _read_topics(data: bytes) -> tuple[_Topics, int]:
     """Read array(string, array(int32)); raises struct.error or ValueError where Java throws."""
-    topics, at = _read_size(data, 0), 4
-    groups: list[tuple[str, tuple[int, ...]]] = []
+    size, at = len(data), 4
+    (topics,) = _INT32.unpack_from(data, 0)
+    # Kafka's check of an array counts bytes, not elements; a size that passes it can still run out.
+    if not 0 <= topics <= size - at:
+        raise ValueError(f"an array of {topics} where {size - at} bytes are left")
+    groups: _Topics = []
     for _ in range(topics):
         (length,) = _INT16.unpack_from(data, at)
         at += 2
-        if not 0 <= length <= len(data) - at:
-            raise ValueError(f"a string of {length} bytes where {len(data) - at} are left")
-        name = data[at : at + length].decode("utf-8", "replace")
-        count = _read_size(data, at + length)
+        if not 0 <= length <= size - at:
+            raise ValueError(f"a string of {length} bytes where {size - at} are left")
+        name, count = _name_and_count(length)(data, at)
         at += length + 4
-        groups.append((name, struct.unpack_from(f">{count}i", data, at)))
+        if not 0 <= count <= size - at:
+            raise ValueError(f"an array of {count} where {size - at} bytes are left")
+        groups.append((name.decode("utf-8", "replace"), _numbers(count)(data, at)))
         at += 4 * count
-    return tuple(groups), at
+    return groups, at
 
 
-def _read_size(data: bytes, at: int) -> int:
-    size: int = _INT32.unpack_from(data, at)[0]
-    # Kafka's check counts bytes, not elements; a size that passes it can still run out.
-    if not 0 <= size <= len(data) - at - 4:
-        raise ValueError(f"an array of {size} where {len(data) - at - 4} bytes are left")
-    return size
+# Members of one group write the same few layouts again and again.
+@lru_cache(maxsize=512)
+def _name_and_count(length: int) -> Callable[[bytes, int], tuple[bytes, int]]:
+    return cast("Callable[[bytes, int], tuple[bytes, int]]", struct.Struct(f">{length}si").unpack_from)
+
+
+@lru_cache(maxsize=512)
+def _numbers(count: int) -> Callable[[bytes, int], tuple[int, ...]]:
+    return struct.Struct(f">{count}i").unpack_from

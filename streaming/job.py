@@ -73,7 +73,6 @@ _ROW_IN_TASK = (1 << 33) - 1
 """The lower bits of Spark's monotonically_increasing_id: a row's number in its task."""
 
 _TIMINGS_KEPT = 1000
-
 _MOST_LOCAL_TASKS = 64
 """A batch cut into more tasks than this goes to the executors unasked: it is large."""
 

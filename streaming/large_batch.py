@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -31,10 +30,10 @@ from streaming.batch import (
 from streaming.crash_points import reach
 from streaming.executors import COMPUTED, KEY, PARSED, Tag, computer, parser, rejecter, sharder
 from streaming.log import GROUP_KINDS, LOG_APP, ORDINAL_BITS, SNAPSHOT_APP, BatchIdentity
-from streaming.log_rows import WENT_BACK
 from streaming.schemas import GENERATIONS
 from streaming.sources import Block, ParseRules, add_digests, file_names, lines_before
 from streaming.tables import LOG, JobError, Tables
+from streaming.tally import Tally, count_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -164,7 +163,7 @@ class LargeBatch:
         holds: frozenset[Hold] = frozenset()
         rows = advanced(work, holds)
         while True:
-            self._tally = _tally(rows)
+            self._tally = count_rows(rows)
             self._verdict = self._judge(rows, self._tally.checked)
             if not self._verdict.holds:
                 break
@@ -349,54 +348,6 @@ def _touches(shared: SharedEvents) -> Column | None:
         waits = F.col("next_timer").isNotNull() & (F.col("group_kind") == "observed")
         conditions.append(F.col("cluster").isin(*sorted(shared.waiting)) & waits)
     return reduce(lambda left, right: left | right, conditions) if conditions else None
-
-
-@dataclass(kw_only=True)
-class Tally:
-    """Counts over computed rows: rows per task, events by outcome, and rows with something to check."""
-
-    rows_by_task: dict[int, int] = field(default_factory=dict)
-    outcomes: Counter[str] = field(default_factory=Counter)
-    checked: int = 0
-
-    def starts(self, after: int) -> tuple[dict[int, int], int]:
-        """Say at which number each task's rows begin, and where the numbers end."""
-        starts, total = {}, after
-        for task, count in sorted(self.rows_by_task.items()):
-            starts[task] = total
-            total += count
-        return starts, total
-
-
-def _tally(rows: DataFrame) -> Tally:
-    """Count all that is needed in one job."""
-    outcomes = ("applied", "duplicate", "ignored")
-
-    def events_with(condition: Callable[[Column], Column]) -> Column:
-        return F.sum(F.size(F.filter("events", condition)))
-
-    counts = (
-        rows.groupBy(F.spark_partition_id().alias("task"))
-        .agg(
-            F.count("*").alias("rows"),
-            F.count("check_inputs").alias("checked"),
-            *(events_with(_has_outcome(outcome)).alias(outcome) for outcome in outcomes),
-            events_with(lambda e: F.coalesce(e["reason"], F.lit("")).contains(WENT_BACK)).alias("went_back"),
-        )
-        .collect()
-    )
-    tally = Tally()
-    for row in counts:
-        tally.rows_by_task[row["task"]] = row["rows"]
-        tally.checked += row["checked"]
-        for outcome in (*outcomes, "went_back"):
-            tally.outcomes[outcome] += row[outcome]
-    return tally
-
-
-def _has_outcome(outcome: str) -> Callable[[Column], Column]:
-    # A lambda inside the loop would need a second argument, which Spark takes for the element's index.
-    return lambda event: event["outcome"] == outcome
 
 
 def _number(rows: DataFrame, start: Column) -> DataFrame:

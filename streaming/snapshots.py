@@ -151,10 +151,10 @@ def assignment_rows(groups: pa.Table, topics: Mapping[str, Mapping[str, TopicSta
         "expected",
         "subscribed_topics",
         "protocol_type",
-        "kind",
+        "group_state",
     ]
     for group in groups.select(wanted).to_pylist():
-        if group["kind"] == "deleted":
+        if group["group_state"] == "Dead":
             continue
         for row in _rows_of_group(group, topics.get(group["cluster"], {})):
             for name, value in zip(ASSIGNMENTS.names, row, strict=True):

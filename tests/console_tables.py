@@ -112,6 +112,7 @@ def alert_change(group_id: str, status: str, batch: int) -> dict[str, Any]:
 def alert_struct(status: str) -> dict[str, Any]:
     """Make one change of the alert GroupEmpty, as a log row's `alerts` has it."""
     return {
+        "change_number": ["pending", "firing", "resolved"].index(status),
         "alertname": "GroupEmpty",
         "severity": "warning",
         "status": status,

@@ -72,7 +72,7 @@ def test_a_deleted_group_is_gone(tmp_path: Path) -> None:
     """A deleted row behind the snapshot takes the group and what it owned away."""
     write_empty(tmp_path)
     write_rows(tmp_path, "groups", [as_snapshot(group_row("g", 1, {"A": [0]}))], batch_seq=1)
-    write_rows(tmp_path, "generations", [group_row("g", 2, {}, kind="deleted")])
+    write_rows(tmp_path, "generations", [group_row("g", 2, {}, kind="deleted", group_state="Dead")])
     assert latest_groups(str(tmp_path)) == []
     assert latest_assignments(str(tmp_path)) == []
 
@@ -117,6 +117,9 @@ def test_an_alert_s_latest_change_comes_from_the_log(tmp_path: Path) -> None:
     write_rows(tmp_path, "generations", [group_row("g", 2, {}, alerts=[alert_struct("resolved")])])
     assert [a["status"] for a in latest_alerts(str(tmp_path), "g")] == ["resolved"]
     assert latest_alerts(str(tmp_path), "other") == []
+    late = group_row("g", 3, {}, alerts=[alert_struct("pending")])
+    write_rows(tmp_path, "generations", [late])
+    assert [a["status"] for a in latest_alerts(str(tmp_path), "g")] == ["resolved"]
 
 
 @given(

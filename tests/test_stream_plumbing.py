@@ -405,7 +405,7 @@ class TestSnapshots:
         deployment.snapshots.refresh()
         deployment.commit(
             group_row("g1", 2, assignment=[], expected=None, members=[]),
-            group_row("g2", 2, kind="deleted", assignment=[]),
+            group_row("g2", 2, kind="deleted", group_state="Dead", assignment=[]),
         )
         deployment.snapshots.refresh()
         owners = [
