@@ -105,8 +105,6 @@ class GroupAlerts:
         alert["status"] = "firing"
         return deadline, [self._row(name, alert, "firing", deadline)]
 
-    # Rules
-
     def _judge(self, name: str, rule: AlertRule, version: Version) -> tuple[bool, Finding | None]:
         """Say whether the rule can tell anything of this version, and what it found."""
         if name in _AT_ONCE:
@@ -172,8 +170,6 @@ class GroupAlerts:
         text = version.expected_note or "the observed assignment is not what its assignor gives"
         summary = f"{self._group_id}: unexpected assignment, {self._unexpected_run} generations in a row"
         return True, Finding(value=float(self._unexpected_run), summary=summary, description=text)
-
-    # Lifecycle
 
     def _hold_true(self, name: str, rule: AlertRule, finding: Finding, now_ms: int) -> list[dict[str, Any]]:
         alert = self._alerts.get(name)

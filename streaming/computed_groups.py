@@ -11,13 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
+from dataclasses import fields as fields_of
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from assignors import REGISTRY, Assignor, get_assignor, load_plugin
 from streaming.membership import Member, choose_protocol, reads_topic, resolve_topics
 from streaming.model import EventOutcome, Input, Owners, Version, owned_pairs, owners_copy
-from streaming.rebalance import AssignorCall, fingerprint_of, plan_cooperative, plan_eager, without_members
+from streaming.rebalance import (
+    AssignorCall,
+    Standing,
+    fingerprint_of,
+    plan_cooperative,
+    plan_eager,
+    without_members,
+)
 
 if TYPE_CHECKING:
     from streaming.model import TopicView, VersionKind
@@ -88,8 +96,6 @@ class ComputedGroup:
         """Give everything that `load` needs, JSON-able, in a fixed order."""
         plain = {name: getattr(self, name) for name in _PLAIN_FIELDS}
         return {**plain, "members": [m.as_dict() for m in self.members.values()]}
-
-    # Events
 
     def advance(self, event: Input, topics: TopicView) -> Items:
         """Apply one event of the group; every event ends in a Version's cause or as an EventOutcome."""
@@ -226,8 +232,6 @@ class ComputedGroup:
             topics, event.event_time_ms, "group_deleted", _applied(event), kind="deleted", **fields
         )
 
-    # Timers
-
     def _timers(self) -> Iterator[tuple[int, str, str, int]]:
         """Walk the running timers: (deadline_ms, member_id, what, first ms at which it is due)."""
         for member in self.members.values():
@@ -264,8 +268,6 @@ class ComputedGroup:
         if self.move is None and self._rules.revocation_timeout_action == "reassign":
             return deadline, []
         return deadline, self._compute(topics, deadline, f"no partitions_revoked from {', '.join(late)}", ())
-
-    # The rebalance
 
     @property
     def _is_dirty(self) -> bool:
@@ -312,12 +314,15 @@ class ComputedGroup:
             assignor = self._assignor(protocol)
             call = AssignorCall(assignor, self.members, subscribed, topics)
             plan = plan_eager if assignor.rebalance_protocol == "EAGER" else plan_cooperative
-            fields = plan(self, call, topics, now_ms + self._rules.revocation_timeout_ms)
+            fields = plan(self._standing(), call, topics, now_ms + self._rules.revocation_timeout_ms)
         except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; it costs its own group only
             text = f"assignor {protocol!r} raised {type(error).__name__}: {error}"
             return self._hold(topics, now_ms, reason, cause, ("AssignorFailed", text))
         fields |= {"protocol": protocol, "fingerprint": fingerprint}
         return self._change(topics, now_ms, reason, cause, **fields)
+
+    def _standing(self) -> Standing:
+        return Standing(**{field.name: getattr(self, field.name) for field in fields_of(Standing)})
 
     def _subscribed(self, topics: TopicView) -> dict[str, tuple[str, ...]]:
         return {m.member_id: resolve_topics(m, topics) for m in self.members.values()}
@@ -325,8 +330,6 @@ class ComputedGroup:
     def _assignor(self, protocol: str) -> Assignor:
         target = self._rules.plugins.get(protocol)
         return load_plugin(target, protocol) if target is not None else get_assignor(protocol)
-
-    # Versions
 
     def _change(
         self,

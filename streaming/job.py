@@ -119,8 +119,6 @@ class Job:
         """Of each of the last batches: batch_id, records, groups, path, and the seconds of each stage."""
         self._stages: dict[str, Any] = {}
 
-    # The query
-
     def run(self, *, once: bool, stop: threading.Event | None = None) -> None:
         """Run the query: until the input is at its end, or until `stop` is set.
 
@@ -173,8 +171,6 @@ class Job:
                 self._failure = error
                 raise
 
-    # One batch
-
     def _process(self, frame: DataFrame, batch_id: int) -> None:
         began = time.perf_counter()
         self._stages = {"batch_id": batch_id}
@@ -198,7 +194,8 @@ class Job:
                 self.refresh_snapshots()
         self._stages["total"] = time.perf_counter() - began
         self.timings.append(self._stages)
-        _logger.info("batch %s", self._stages)
+        told = (f"{k} {v:.3f} s" if isinstance(v, float) else f"{k} {v}" for k, v in self._stages.items())
+        _logger.info("%s", ", ".join(told))
         reach("before_spark_commit")
 
     def _read_small(self, frame: DataFrame) -> pa.Table | None:
@@ -327,8 +324,6 @@ class Job:
             self._log.adopt()
             self._lines_read = self._log.lines_read()
         return place != "replay"
-
-    # Snapshots
 
     def _is_snapshot_due(self) -> bool:
         batch = self._settings.batch

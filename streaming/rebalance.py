@@ -15,12 +15,24 @@ from streaming.model import Owners, owned_pairs, owners_copy
 
 if TYPE_CHECKING:
     from assignors import Assignor
-    from streaming.computed_groups import ComputedGroup
     from streaming.membership import Member
     from streaming.model import TopicView
 
 Fields = dict[str, Any]
 """New values of a ComputedGroup's attributes, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where a group stands before a rebalance; what each is, ComputedGroup says."""
+
+    members: Mapping[str, Member]
+    generation_id: int
+    assignment: Owners
+    basis: Owners | None
+    unreleased: Owners
+    move: str | None
+    revocation_deadline_ms: int | None
 
 
 def fingerprint_of(
@@ -100,7 +112,7 @@ class AssignorCall:
         )
 
 
-def plan_eager(group: ComputedGroup, call: AssignorCall, topics: TopicView, deadline_ms: int) -> Fields:
+def plan_eager(group: Standing, call: AssignorCall, topics: TopicView, deadline_ms: int) -> Fields:
     """Take everything back from whoever owns anything; assign once nobody does.
 
     The target is computed before anything is taken, so that an assignor that
@@ -125,7 +137,7 @@ def plan_eager(group: ComputedGroup, call: AssignorCall, topics: TopicView, dead
     }
 
 
-def plan_cooperative(group: ComputedGroup, call: AssignorCall, topics: TopicView, deadline_ms: int) -> Fields:
+def plan_cooperative(group: Standing, call: AssignorCall, topics: TopicView, deadline_ms: int) -> Fields:
     """Give every member what the assignor wants for it, but for what another live member still holds.
 
     What is withheld makes this the first of two generations. A joining member's
@@ -168,7 +180,7 @@ def plan_cooperative(group: ComputedGroup, call: AssignorCall, topics: TopicView
     }
 
 
-def _holders(group: ComputedGroup, topics: TopicView) -> dict[tuple[str, int], list[str]]:
+def _holders(group: Standing, topics: TopicView) -> dict[tuple[str, int], list[str]]:
     """Map each existing partition to the live members that hold it, have not let go of it, or claim it."""
     claims = {m: member.claims for m, member in group.members.items() if m not in group.assignment}
     holders: dict[tuple[str, int], list[str]] = {}
@@ -181,7 +193,7 @@ def _holders(group: ComputedGroup, topics: TopicView) -> dict[tuple[str, int], l
     return holders
 
 
-def _settle(group: ComputedGroup, assignment: Owners, *, phase: int) -> Fields:
+def _settle(group: Standing, assignment: Owners, *, phase: int) -> Fields:
     return {
         "generation_id": group.generation_id + 1,
         "assignment": assignment,
