@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,7 +39,8 @@ def main(
     for name in only or NAMES:
         with messages.status(name) as status:
             figures += run_comparison(name, scale, status.update)
-    results = Console()
+    # Where there is no terminal (a pipe, a file) wide enough for a case a line.
+    results = Console(width=None if sys.stdout.isatty() else 150)
     results.print(_table(figures))
     text = json.dumps({"machine": _machine(), "figures": [figure.as_json() for figure in figures]}, indent=2)
     if json_file is None:
@@ -68,16 +70,21 @@ def _table(figures: list[Figure]) -> Table:
     table.add_column("ratio", justify="right")
     table.add_column("held against, and where our time goes")
     for figure in figures:
-        parts = ", ".join(f"{name} {seconds:.3f}" for name, seconds in figure.details.items())
+        parts = ", ".join(f"{name} {_shown(seconds)}" for name, seconds in figure.details.items())
         table.add_row(
             figure.comparison,
             f"{figure.case} (n={figure.samples})",
-            f"{figure.seconds:.3f}",
-            f"{figure.against_seconds:.3f}",
+            _shown(figure.seconds),
+            _shown(figure.against_seconds),
             f"{figure.ratio:.2f}",
             f"{figure.against}\n{parts}",
         )
     return table
+
+
+def _shown(number: float) -> str:
+    """Write three digits of a number, more of a large one, never as a power of ten."""
+    return f"{number:.3f}" if number >= 0.1 else f"{float(f'{number:.3g}'):f}"
 
 
 if __name__ == "__main__":

@@ -105,6 +105,8 @@ class GroupSettings(Section):
     revocation_timeout_action: Literal["reassign", "remove"]
     static_session_timeout_ms: Count
     rebalance_delay_ms: Milliseconds
+    connect_assignor: Literal["connect-incremental", "connect-eager"]
+    scheduled_rebalance_max_delay_ms: Milliseconds
     dedupe_window_ms: Milliseconds
     plugins: dict[
         NotEmpty,

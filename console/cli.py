@@ -195,6 +195,94 @@ def describe(
             raise typer.Exit(FIRES)
 
 
+@app.command()
+def place(
+    brokers: Annotated[str, typer.Option("--brokers", help="0,1,2 or with racks 0:a,1:b; in circle order.")],
+    partitions: Annotated[int, typer.Option("--partitions", help="How many to place.")],
+    replication_factor: Annotated[int, typer.Option("--replication-factor", help="Replicas of each.")],
+    start_index: Annotated[
+        int, typer.Option("--start-index", help="Where in the circle partition 0 has its leader.")
+    ] = 0,
+    shift: Annotated[int, typer.Option("--shift", help="How far behind the second replica starts.")] = 0,
+    start_partition_id: Annotated[
+        int, typer.Option("--start-partition-id", help="The first new partition, where a topic grows.")
+    ] = 0,
+    rack_unaware: Annotated[
+        bool, typer.Option("--rack-unaware", help="Place as if no rack were known.")
+    ] = False,
+    striped: Annotated[bool, typer.Option("--striped", help="As a KRaft controller; needs --seed.")] = False,
+    seed: Annotated[int | None, typer.Option("--seed", help="Of the controller's random numbers.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of tables.")] = False,
+) -> None:
+    """Place a topic's partitions on brokers as Kafka would."""
+    with _clear_errors():
+        if striped and (start_index or shift or rack_unaware):
+            raise UsageError(
+                "--striped takes no --start-index, --shift or --rack-unaware: its starts are drawn"
+            )
+        if striped == (seed is None):
+            raise UsageError(
+                "--striped and --seed go together: a controller's placement is known by its seed"
+            )
+        from console.placement import describe_placement, parse_brokers, place_partitions, print_placement
+
+        circle = parse_brokers(brokers, rack_unaware=rack_unaware)
+        placed = place_partitions(
+            circle,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            start_index=start_index,
+            shift=shift,
+            start_partition_id=start_partition_id,
+            seed=seed,
+        )
+        _show(describe_placement(circle, placed), print_placement, as_json)
+
+
+@app.command()
+def keys(
+    partitions: Annotated[int, typer.Option("--partitions", help="How many the topic has.")],
+    key: Annotated[list[str] | None, typer.Argument(help="Keys, as text or --hex.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="Keys, one a line; - for stdin.")] = None,
+    field: Annotated[
+        str | None, typer.Option("--field", help="FILE has JSON lines; the key's field.")
+    ] = None,
+    to: Annotated[
+        int | None, typer.Option("--to", help="Also with this many partitions: what moves.")
+    ] = None,
+    partitioner: Annotated[
+        str,
+        typer.Option(
+            "--partitioner", help="murmur2, java-hash, murmur3, crc32, fnv1a or your module:function."
+        ),
+    ] = "murmur2",
+    is_hex: Annotated[bool, typer.Option("--hex", help="Keys are written in hex.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of tables.")] = False,
+) -> None:
+    """Say which partition each key goes to, or how a file of keys spreads."""
+    with _clear_errors():
+        if (file is None) == (not key):
+            raise UsageError("keys takes either KEYs or --file with many of them")
+        if field is not None and file is None:
+            raise UsageError(
+                f"--field {field}: it names a field of --file's JSON lines, and there is no --file"
+            )
+        from console import keys as keyed
+
+        counts = keyed.checked_counts(partitions, to)
+        chosen = keyed.get_partitioner(partitioner)
+        if file is None:
+            found = keyed.partition_keys(key or (), chosen, counts, is_hex=is_hex)
+            _show(keyed.describe_keys(partitioner, counts, found), keyed.print_keys, as_json)
+            return
+        from console.key_lines import open_keys, read_columns
+
+        with open_keys(file, sys.stdin.buffer) as stream:
+            columns = read_columns(stream, str(file), field=field, is_hex=is_hex)
+            spread = keyed.spread_keys(columns, chosen, counts)
+        _show(keyed.describe_spread(partitioner, spread), keyed.print_spread, as_json)
+
+
 def _run_job(settings: Settings, *, once: bool, adopt: bool) -> None:
     from checkpoints.expectations import CheckError
     from streaming.job import run_job
@@ -252,6 +340,13 @@ def _read_case(file: Path) -> dict[str, Any]:
 def _console() -> Console:
     """Print for the terminal's width; where there is none (a pipe, a file) for a page's."""
     return Console(width=None if sys.stdout.isatty() else PAGE_WIDTH)
+
+
+def _show(described: dict[str, Any], show: Callable[[dict[str, Any], Console], None], as_json: bool) -> None:
+    if as_json:
+        _write_line(json.dumps(described) + "\n")
+    else:
+        show(described, _console())
 
 
 def _write_line(text: str) -> None:

@@ -15,6 +15,8 @@ import orjson
 from streaming.alerts import GroupAlerts
 from streaming.broadcast import BatchBroadcast, precedes
 from streaming.computed_groups import ComputedGroup
+from streaming.connect_groups import ConnectGroup
+from streaming.connect_rounds import WIRE_NAMES
 from streaming.deltas import diff_versions, inspect_version, measure_balance
 from streaming.log_rows import Row, event_row, version_columns
 from streaming.model import EventOutcome, Input, Owners, TopicState, TopicView, Version, owned_pairs
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from streaming.rules import GroupRules
 
 _OBSERVED_TYPES = {"offsets_record", "offset_commit", "unknown_record", "generation_observed"}
+_CONNECT_TYPES = {"worker_joined", "worker_left", "connector_configured", "connector_deleted"}
+
+_Group = ComputedGroup | ConnectGroup | ObservedGroup
+_STATE_KINDS = {ComputedGroup: "computed", ConnectGroup: "connect", ObservedGroup: "observed"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,7 @@ class _GroupTurn:
         self._rules = rules
         self._held = held
         self._alerts = GroupAlerts(work.cluster, work.group_id, rules.alerts)
-        self._group: ComputedGroup | ObservedGroup | None = None
+        self._group: _Group | None = None
         self._ids: dict[str, int] = {}
         self._clock_ms = 0
         self._owned: Owners = {}
@@ -96,8 +102,6 @@ class _GroupTurn:
             self._add_state_row()
         for ordinal, row in enumerate(self._rows):
             yield {**row, "ordinal": ordinal}
-
-    # Order
 
     def _merged(self) -> Iterator[tuple[Input, TopicState | None]]:
         """Walk the group's events with the batch's topic changes and ticks where they belong."""
@@ -132,11 +136,11 @@ class _GroupTurn:
 
     def _take(self, event: Input) -> None:
         """Apply one event of the group itself."""
-        if self._group is None:
+        if self._group is None or (event.type in _CONNECT_TYPES and self._is_blank(self._group)):
             self._group = self._new_group(event)
         self._fire_timers(event.event_time_ms)
         # A heartbeat's time is its identity, and observed groups know what they have applied.
-        if isinstance(self._group, ComputedGroup) and event.type != "member_heartbeat":
+        if not isinstance(self._group, ObservedGroup) and event.type != "member_heartbeat":
             horizon = max(self._clock_ms, event.event_time_ms) - self._rules.dedupe_window_ms
             while self._ids and next(iter(self._ids.values())) < horizon:
                 del self._ids[next(iter(self._ids))]
@@ -179,13 +183,18 @@ class _GroupTurn:
             self._clock_ms = max(self._clock_ms, changed[0])
             self._loose_alerts += changed[1]
 
-    # State
-
-    def _new_group(self, event: Input) -> ComputedGroup | ObservedGroup:
+    def _new_group(self, event: Input) -> _Group:
         cluster, group_id = self._work.cluster, self._work.group_id
         if event.type in _OBSERVED_TYPES:
             return self._observed(None)
+        if event.type in _CONNECT_TYPES or event.body.get("assignor") in WIRE_NAMES:
+            return ConnectGroup(cluster, group_id, self._rules, self._held)
         return ComputedGroup(cluster, group_id, self._rules, self._held)
+
+    @staticmethod
+    def _is_blank(group: _Group) -> bool:
+        """Say whether nothing but settings has applied: then it may yet become a Connect group."""
+        return isinstance(group, ComputedGroup) and group.version == 0 and not group.members
 
     def _observed(self, state: str | None) -> ObservedGroup:
         return ObservedGroup.load(
@@ -200,6 +209,8 @@ class _GroupTurn:
         cluster, group_id = self._work.cluster, self._work.group_id
         if state["kind"] == "observed":
             self._group = self._observed(state["group"])
+        elif state["kind"] == "connect":
+            self._group = ConnectGroup.load(state["group"], cluster, group_id, self._rules, self._held)
         else:
             self._group = ComputedGroup.load(state["group"], cluster, group_id, self._rules, self._held)
         self._alerts.restore(state["alerts"])
@@ -209,7 +220,7 @@ class _GroupTurn:
             for triple, since in zip(owned_pairs(self._owned), state["since"], strict=True)
         }
 
-    def _present(self) -> ComputedGroup | ObservedGroup:
+    def _present(self) -> _Group:
         """Give the group; rows are only made of one that an event or a state has brought in."""
         if self._group is None:
             raise RuntimeError(f"group {self._work.group_id!r} makes a row before its first event")
@@ -218,7 +229,7 @@ class _GroupTurn:
     def _dump(self) -> str:
         group = self._present()
         state = {
-            "kind": "observed" if isinstance(group, ObservedGroup) else "computed",
+            "kind": _STATE_KINDS[type(group)],
             "group": group.dump(),
             "alerts": self._alerts.dump(),
             "ids": self._ids,
@@ -227,8 +238,6 @@ class _GroupTurn:
             "since": [self._since[triple] for triple in owned_pairs(self._owned)],
         }
         return orjson.dumps(state).decode()
-
-    # Rows
 
     def _keep(self, items: Iterable[Version | EventOutcome]) -> None:
         for item in items:

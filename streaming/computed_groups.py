@@ -9,10 +9,9 @@ the second has a new generation.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
-from dataclasses import fields as fields_of
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from assignors import REGISTRY, Assignor, get_assignor, load_plugin
@@ -309,7 +308,10 @@ class ComputedGroup:
         fingerprint = fingerprint_of(protocol, self.members, subscribed, topics)
         second_phase_due = self.move is not None and not self.unreleased
         if fingerprint == self.fingerprint and not second_phase_due:
-            return [replace(o, reason=o.reason or "nothing the assignor sees has changed") for o in cause]
+            return [
+                dataclasses.replace(o, reason=o.reason or "nothing the assignor sees has changed")
+                for o in cause
+            ]
         try:
             assignor = self._assignor(protocol)
             call = AssignorCall(assignor, self.members, subscribed, topics)
@@ -322,7 +324,7 @@ class ComputedGroup:
         return self._change(topics, now_ms, reason, cause, **fields)
 
     def _standing(self) -> Standing:
-        return Standing(**{field.name: getattr(self, field.name) for field in fields_of(Standing)})
+        return Standing(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Standing)})
 
     def _subscribed(self, topics: TopicView) -> dict[str, tuple[str, ...]]:
         return {m.member_id: resolve_topics(m, topics) for m in self.members.values()}
@@ -381,7 +383,7 @@ class ComputedGroup:
         self.fingerprint = "" if problem[0] == "NoCommonAssignor" else None
         self.reason, self.event_time_ms = reason, now_ms
         held = self._describe(topics, "held", cause, {}, None, problem)
-        return [replace(held, refused=refused) if isinstance(refused, Version) else held]
+        return [dataclasses.replace(held, refused=refused) if isinstance(refused, Version) else held]
 
     def describe(self, topics: TopicView) -> Version:
         """Show the group as it stands, for a `state` row: no new version, no cause."""

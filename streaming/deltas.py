@@ -126,15 +126,19 @@ def count_unowned(version: Version) -> int:
 
 
 def unowned_by_topic(version: Version) -> dict[str, int]:
-    """Count unowned partitions for each subscribed topic that has any, sorted by topic."""
+    """Count unowned partitions for each subscribed topic that has any, sorted by topic.
+
+    In a computed Connect group: a configured connector's tasks and the connector itself.
+    """
     owned: dict[str, set[int]] = {}
     for _, topic, partition in owned_pairs(version.assignment):
         owned.setdefault(topic, set()).add(partition)
-    wanted = sorted({t for topics in version.subscribed.values() for t in topics})
+    is_connect = version.protocol_type == "connect"
+    wanted = {t for topics in version.subscribed.values() for t in topics}
     counts = {}
-    for topic in wanted:
+    for topic in sorted(version.topic_counts if is_connect and version.members else wanted):
         count = version.topic_counts.get(topic, 0)
-        missing = count - sum(1 for p in owned.get(topic, ()) if p < count)
+        missing = count + is_connect - sum(1 for p in owned.get(topic, ()) if p < count)
         if missing > 0:
             counts[topic] = missing
     return counts

@@ -26,7 +26,9 @@ class GroupRules:
     """The rules by which groups advance; picklable, the same on every executor.
 
     `default_protocols` are the assignors of a member that lists none, most
-    wanted first. `revocation_timeout_action` says what happens when a member has
+    wanted first; `connect_assignor` that of a Connect group that pins none.
+    `scheduled_rebalance_max_delay_ms` is for how long a lost worker's tasks wait
+    for it. `revocation_timeout_action` says what happens when a member has
     not confirmed its revocations in time: "reassign" gives them on all the same,
     "remove" takes the member out of the group first. `plugins` maps a protocol
     name to "module:function". `alerts` maps alertname to rule; a rule that is
@@ -34,6 +36,8 @@ class GroupRules:
     """
 
     default_protocols: tuple[str, ...] = ("cooperative-sticky",)
+    connect_assignor: Literal["connect-incremental", "connect-eager"] = "connect-incremental"
+    scheduled_rebalance_max_delay_ms: int = 300_000
     revocation_timeout_ms: int = 60_000
     revocation_timeout_action: Literal["reassign", "remove"] = "reassign"
     static_session_timeout_ms: int = 45_000
@@ -48,6 +52,8 @@ class GroupRules:
         groups = settings.groups
         return cls(
             default_protocols=tuple(groups.assignors),
+            connect_assignor=groups.connect_assignor,
+            scheduled_rebalance_max_delay_ms=groups.scheduled_rebalance_max_delay_ms,
             revocation_timeout_ms=groups.revocation_timeout_ms,
             revocation_timeout_action=groups.revocation_timeout_action,
             static_session_timeout_ms=groups.static_session_timeout_ms,

@@ -28,14 +28,16 @@ def stripped(text: str) -> list[str]:
     return [line.rstrip() for line in text.strip().splitlines()]
 
 
-def run(command: list[str], cwd: Path, given: str | None = None) -> str:
-    """Run a command as a reader would and give what it printed."""
+def run(command: list[str], cwd: Path, path: str | None = None) -> str:
+    """Run a command as a reader would, with another PATH if there is one, and give what it printed."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("COUNTERPOISE_")}
     environment["PYTHONWARNINGS"] = "default"
+    if path is not None:
+        environment["PATH"] = path
     done = subprocess.run(
         command,
         cwd=cwd,
-        input=given,
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         env=environment,
@@ -77,13 +79,14 @@ def test_tables_open_in_other_readers(demo: tuple[Path, str], reader: str) -> No
     assert telling in printed
 
 
-def test_assign_example_answers_as_shown(tmp_path: Path) -> None:
-    """The shell example's answer is the line under it."""
-    (block,) = [b for b in blocks("console") if "counterpoise assign" in b]
-    command, answer = block.strip().splitlines()
-    case = re.search(r"echo '(.*)'", command)
-    assert case is not None
-    assert run([str(COUNTERPOISE), "assign", "--jsonl"], tmp_path, case[1] + "\n").strip() == answer
+@pytest.mark.parametrize("block", blocks("console"), ids=lambda block: block.splitlines()[0][2:40])
+def test_console_commands_answer_as_shown(tmp_path: Path, block: str) -> None:
+    """Typed one after the other into a shell that finds `counterpoise`, each prints the lines under it."""
+    path = f"{COUNTERPOISE.parent}{os.pathsep}{os.environ['PATH']}"
+    start, *typed = re.split(r"^\$ ", block, flags=re.MULTILINE)
+    assert start == "", "a console block starts with a command"
+    for command, _, shown in (text.partition("\n") for text in typed):
+        assert stripped(run(["sh", "-c", command], tmp_path, path=path)) == stripped(shown)
 
 
 def test_settings_example_loads(tmp_path: Path) -> None:
