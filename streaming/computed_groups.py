@@ -225,8 +225,7 @@ class ComputedGroup:
         if self.group_state == "Dead" or self.version == 0:
             return [_ignored(event, "the group does not exist")]
         self.members.clear()
-        self.pinned_protocol = None
-        fields = without_members("Dead")
+        fields = {**without_members("Dead"), "pinned_protocol": None}
         return self._change(
             topics, event.event_time_ms, "group_deleted", _applied(event), kind="deleted", **fields
         )
@@ -271,14 +270,12 @@ class ComputedGroup:
     @property
     def _is_dirty(self) -> bool:
         """Say whether the last version was held, so that the next event computes again."""
-        waits = self.rebalance_due_ms is not None
-        return self.fingerprint is None and self.version > 0 and bool(self.members) and not waits
+        is_waiting = self.rebalance_due_ms is not None or not self.members
+        return self.fingerprint is None and self.version > 0 and not is_waiting
 
     def _holder_of_instance(self, group_instance_id: str | None) -> Member | None:
-        if group_instance_id is None:
-            return None
-        held_by = (m for m in self.members.values() if m.group_instance_id == group_instance_id)
-        return next(held_by, None)
+        is_static = (m for m in self.members.values() if m.group_instance_id is not None)
+        return next((m for m in is_static if m.group_instance_id == group_instance_id), None)
 
     def _remove(self, member_id: str) -> None:
         self.members.pop(member_id, None)
