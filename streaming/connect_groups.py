@@ -254,7 +254,7 @@ class ConnectGroup:
         if not self.workers:
             fields = {**without_workers("Empty"), "generation_id": self.generation_id + 1}
             return self._change(now_ms, reason, cause, **fields)
-        assignor, timeout_ms = self._chosen_assignor, self._rules.revocation_timeout_ms
+        assignor = self._chosen_assignor
         try:
             start = BeforeRound(
                 assignor=assignor,
@@ -265,7 +265,11 @@ class ConnectGroup:
                 max_delay_ms=self._rules.scheduled_rebalance_max_delay_ms,
                 generation_id=self.generation_id,
             )
-            fields = plan_wait(self, start) if self.unreleased else plan_round(self, start, timeout_ms)
+            if self.unreleased:
+                fields = plan_wait(start, self.assignment, self.basis)
+            else:
+                timeout_ms = self._rules.revocation_timeout_ms
+                fields = plan_round(start, self.assignment, self.basis, timeout_ms)
         except Exception as error:  # noqa: BLE001 - whatever fails here costs its own group only
             text = f"assignor {assignor!r} raised {type(error).__name__}: {error}"
             return self._hold(now_ms, reason, cause, ("AssignorFailed", text))

@@ -11,7 +11,6 @@ from assignors.connect_incremental import LeaderMemory, assign_connect_increment
 from assignors.connect_protocol import NO_LOAD, WorkerLoad
 
 if TYPE_CHECKING:
-    from streaming.connect_groups import ConnectGroup
     from streaming.model import Owners
 
 ConnectAssignor = Literal["connect-incremental", "connect-eager"]
@@ -147,8 +146,17 @@ def owners_of(loads: Running) -> Owners:
     return owners
 
 
-def plan_round(group: ConnectGroup, start: BeforeRound, revocation_timeout_ms: int) -> Fields:
-    """Hold a rebalance; where another must follow, this one is the first phase."""
+def plan_round(
+    start: BeforeRound, assignment: Owners, basis: Owners | None, revocation_timeout_ms: int
+) -> Fields:
+    """Hold a rebalance; where another must follow, this one is the first phase.
+
+    Args:
+        start: the group as it is.
+        assignment: what is in force.
+        basis: what was in force before the move that is under way, None without one.
+        revocation_timeout_ms: how long to wait for workers to stop what they give up.
+    """
     held = rebalance_workers(start)
     fields = {
         "generation_id": held.generation_id,
@@ -161,24 +169,25 @@ def plan_round(group: ConnectGroup, start: BeforeRound, revocation_timeout_ms: i
         "group_state": "PreparingRebalance" if held.revoked else "Stable",
     }
     if not held.is_final:
-        return {**fields, **_unfinished(group, start.after(held))}
-    phase = 0 if group.basis is None else 2
+        return {**fields, **_unfinished(start.after(held), assignment, basis)}
+    phase = 0 if basis is None else 2
     return {**fields, "phase": phase, "is_final": True, "basis": None, "target": None}
 
 
-def plan_wait(group: ConnectGroup, start: BeforeRound) -> Fields:
+def plan_wait(start: BeforeRound, assignment: Owners, basis: Owners | None) -> Fields:
     """Let what happened join the rebalance that waits for workers to stop what they gave up.
 
     As in Kafka, where the next generation begins when all have joined again.
+    Takes the same arguments as `plan_round`.
     """
-    return {"assignment": owners_of(start.running), **_unfinished(group, start)}
+    return {"assignment": owners_of(start.running), **_unfinished(start, assignment, basis)}
 
 
-def _unfinished(group: ConnectGroup, following: BeforeRound) -> Fields:
+def _unfinished(following: BeforeRound, assignment: Owners, basis: Owners | None) -> Fields:
     return {
         "phase": 1,
         "is_final": False,
-        "basis": group.assignment if group.basis is None else group.basis,
+        "basis": assignment if basis is None else basis,
         "target": settle_workers(following),
     }
 

@@ -150,7 +150,8 @@ class Version:
 
     `subscribed` maps each member to the topics it may own (patterns resolved),
     empty for Connect. `topic_counts` are the partition counts used for every
-    topic somebody subscribes to or owns. `expected` is what the assignor should
+    topic somebody subscribes to or owns (computed Connect groups: connector -> number of
+    tasks). `expected` is what the assignor should
     have given, None where that is not known; for a computed group it is the
     target that the assignment moves towards.
 
