@@ -73,10 +73,10 @@ def settle(
     generation: int,
     memory: AssignorMemory | None = None,
 ) -> tuple[Assignment, dict[str, Subscription], int]:
-    """Rebalance until nothing changes; returns the assignment, its members, the generation.
+    """Rebalance until nobody has to give anything up; returns the assignment, its members, the generation.
 
-    Eager assignors are asked once, cooperative ones again after each step, with
-    what members then own.
+    Eager assignors are asked once, cooperative ones again after each step in which
+    somebody had to, with what members then own: that is when Kafka's clients join again.
     """
     current = dict(subscriptions)
     memory = memory or AssignorMemory()
@@ -86,6 +86,7 @@ def settle(
         before = {member: frozenset(s.owned_partitions) for member, s in current.items()}
         current = {member: owning(s, assignment[member], generation) for member, s in current.items()}
         after = {member: frozenset(assignment[member]) for member in current}
-        if assignor.rebalance_protocol == "EAGER" or before == after:
+        revokes = any(before[member] - after[member] for member in current)
+        if assignor.rebalance_protocol == "EAGER" or not revokes:
             return assignment, current, generation
     raise AssertionError(f"{assignor.name} does not settle: {listed(assignment)}")

@@ -712,3 +712,26 @@ def test_a_newcomer_waits_for_what_others_hold(assign: Assign) -> None:
     topics = "t=4"
     members = ("A reads t, owns tp0, since 2", "B reads t, owns tp2 tp3, since 2", "C reads t, since 2")
     assert assign("cooperative-sticky", topics, members) == {"A": "tp0", "B": "tp2 tp3", "C": "tp1"}
+
+
+def test_racks_and_unlike_subscriptions_may_move_a_settled_group(assign: Assign) -> None:
+    """With racks, cooperative-sticky takes a partition from a settled group and gives it back the next time."""
+    topics = "t=4 u=r2,,r2"
+    settled, taken = "t2 u1", "t2"
+
+    def members(owned: str, since: int) -> tuple[str, ...]:
+        of_a = " ".join(f"{pair[0]}p{pair[1]}" for pair in owned.split())
+        return (
+            f"A reads t u, owns {of_a}, since {since}",
+            f"B reads t u, owns up2, since {since}, rack r2",
+            f"C reads t, owns tp1 tp3, since {since}",
+            f"D reads t, owns tp0, since {since}, rack r0",
+            f"E reads u, owns up0, since {since}, rack r0",
+        )
+
+    first = assign("cooperative-sticky", topics, members(settled, 1), "s")
+    second = assign("cooperative-sticky", topics, members(taken, 2), "s")
+    assert isinstance(first, dict)
+    assert isinstance(second, dict)
+    assert first["A"] == "tp2"
+    assert second["A"] == "tp2 up1"
