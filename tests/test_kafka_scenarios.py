@@ -715,7 +715,7 @@ def test_a_newcomer_waits_for_what_others_hold(assign: Assign) -> None:
 
 
 def test_racks_and_unlike_subscriptions_may_move_a_settled_group(assign: Assign) -> None:
-    """With racks, cooperative-sticky takes a partition from a settled group and gives it back the next time."""
+    """With racks, cooperative-sticky takes a partition from a settled group and gives it back the next."""
     topics = "t=4 u=r2,,r2"
     settled, taken = "t2 u1", "t2"
 
