@@ -1,4 +1,4 @@
-"""What all tests share: one Spark session, and how hard Hypothesis tries."""
+"""What tests share: one Spark session, Kafka's own classes, and how hard Hypothesis tries."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tests.parity.oracle import Oracle
 
 # Two shared cores make any deadline a coin toss. CI must fail or pass twice alike.
 settings.register_profile("local", deadline=None, max_examples=60)
@@ -39,3 +41,17 @@ def spark() -> Iterator[SparkSession]:
     session = start_session(load_settings(None, {}, overrides))
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def oracle() -> Iterator[Oracle]:
+    """Start one JVM with Kafka's own classes; where it cannot be built tests are skipped, never in CI."""
+    from tests.parity.oracle import Oracle, OracleUnavailableError
+
+    try:
+        with Oracle() as running:
+            yield running
+    except OracleUnavailableError as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"Kafka's own classes were not asked: {error}")

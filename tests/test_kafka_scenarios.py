@@ -10,15 +10,13 @@ can be built; so the answers written down here are Kafka's.
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from console.assign_lines import answer_lines
-from tests.parity.oracle import Oracle, OracleUnavailableError
 
 Assign = Callable[..., dict[str, str] | str]
 """(assignor, topics, members) -> member -> its partitions in list order, or "error"."""
@@ -54,18 +52,6 @@ def _case(assignor: str, topics: str, members: tuple[str, ...], session: str) ->
                 member[key] = found[name]
         case["members"].append(member)
     return {**case, "session": session} if session else case
-
-
-@pytest.fixture(scope="module")
-def oracle() -> Iterator[Oracle]:
-    """Start one JVM; where it cannot be built, Kafka's half of the tests is skipped, never in CI."""
-    try:
-        with Oracle() as running:
-            yield running
-    except OracleUnavailableError as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"Kafka's own classes were not asked: {error}")
 
 
 @pytest.fixture(params=["ours", pytest.param("kafka", marks=pytest.mark.oracle)])

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.parity.compare import agree, find_differences
 from tests.parity.generate import KINDS, generate_cases
-from tests.parity.oracle import Oracle, OracleUnavailableError
+
+if TYPE_CHECKING:
+    from tests.parity.oracle import Oracle
 
 _GOLDEN = Path(__file__).parent / "golden"
 _SEED = 2026
 _COUNT = 150
-
-
-@pytest.fixture(scope="module")
-def oracle() -> Iterator[Oracle]:
-    """Start one JVM for all kinds; where it cannot be built the tests are skipped, never in CI."""
-    try:
-        with Oracle() as running:
-            yield running
-    except OracleUnavailableError as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"Kafka's own classes were not asked: {error}")
 
 
 @pytest.mark.oracle
