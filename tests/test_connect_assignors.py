@@ -274,19 +274,51 @@ def histories(draw: st.DrawFn) -> list[Round]:
     return rounds
 
 
-@settings(max_examples=60, deadline=None)
-@given(rounds=histories())
-def test_no_task_is_lost_after_the_delay_has_passed(rounds: list[Round]) -> None:
-    """However the group came there: when it rests, everything configured runs exactly once."""
-    last = rounds[-1]
-    # Each round far behind the one before, so that every delay is over.
+@st.composite
+def chains(draw: st.DrawFn) -> tuple[list[Round], int]:
+    """Draw (histories in which syncs fail, for one worker or for all; the greatest delay)."""
+    rounds, time = [], 0
+    for round_ in draw(histories()):
+        time += draw(st.sampled_from([0, 20, 40, 1600, DELAY_MS // 2, DELAY_MS]))
+        failed = draw(st.sets(st.sampled_from(round_["workers"])))
+        workers = [{"id": worker, "sync_failed": worker in failed} for worker in round_["workers"]]
+        rounds.append({**round_, "time": time, "workers": workers, "sync_failed": draw(st.booleans())})
+    return rounds, draw(st.sampled_from([0, 1, DELAY_MS]))
+
+
+def play_to_rest(rounds: list[Round], max_delay_ms: int) -> list[Round]:
+    """Play rounds, and then the last one again, far enough apart for every delay to be over."""
+    last = {**rounds[-1], "sync_failed": False, "workers": [w["id"] for w in rounds[-1]["workers"]]}
     resting = [{**last, "time": last["time"] + n * 2 * DELAY_MS} for n in range(1, 8)]
-    end = play(*rounds, *resting)[-1]
-    wanted = [*last["connectors"], *(f"{c}-{n}" for c, n in configured_tasks(last["connectors"]))]
+    return play(*rounds, *resting, max_delay_ms=max_delay_ms)
+
+
+@settings(max_examples=100, deadline=None)
+@given(chain=chains())
+def test_nothing_ever_runs_twice(chain: tuple[list[Round], int]) -> None:
+    """At no time is a connector or task with two workers, whoever has not heard what it was told."""
+    for answer in play_to_rest(*chain):
+        reported = [[*r["connectors"], *map(tuple, r["tasks"])] for r in answer["input"].values()]
+        reports = Counter(thing for things in reported for thing in things)
+        assert max(reports.values(), default=1) == 1
+        assert max(running_counts(answer).values(), default=1) == 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(chain=chains())
+def test_nothing_is_lost_after_the_delay_has_passed(chain: tuple[list[Round], int]) -> None:
+    """However the group came there: at rest all that is configured runs once, and level within one."""
+    rounds, _ = chain
+    connectors, workers = rounds[-1]["connectors"], [worker["id"] for worker in rounds[-1]["workers"]]
+    end = play_to_rest(*chain)[-1]
+    wanted = [*connectors, *(f"{c}-{n}" for c, n in configured_tasks(connectors))]
     assert running_counts(end) == Counter(wanted)
-    assert not any(end[w]["revoked_tasks"] or end[w]["assigned_tasks"] for w in last["workers"])
-    loads = [len(end[worker]["all_tasks"]) for worker in last["workers"]]
-    assert max(loads) - min(loads) <= 1
+    for kind in ("connectors", "tasks"):
+        assert not any(
+            end[worker][f"revoked_{kind}"] or end[worker][f"assigned_{kind}"] for worker in workers
+        )
+        loads = [len(end[worker][f"all_{kind}"]) for worker in workers]
+        assert max(loads) - min(loads) <= 1
 
 
 @settings(max_examples=40, deadline=None)

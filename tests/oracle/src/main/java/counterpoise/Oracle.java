@@ -7,6 +7,7 @@ import com.fasterxml.jackson.databind.json.JsonMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 
 import org.apache.kafka.connect.runtime.distributed.ConnectCases;
+import org.apache.kafka.connect.runtime.distributed.ConnectWorkers;
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -91,6 +92,7 @@ public final class Oracle {
             case "server-range", "server-uniform" -> ServerCases.assign(kind, given);
             case "connect-eager" -> ConnectCases.eager(JSON, given);
             case "connect-incremental" -> ConnectCases.incremental(JSON, given);
+            case "connect-workers" -> ConnectWorkers.play(JSON, given);
             default -> CollectionCases.answer(kind, given);
         };
     }

@@ -38,8 +38,8 @@ public final class ConnectCases {
     private ConnectCases() { }
 
     /** A clock that stands where a round says. */
-    private static final class RoundTime implements Time {
-        private long now;
+    static final class RoundTime implements Time {
+        long now;
 
         @Override
         public long milliseconds() {
@@ -64,7 +64,7 @@ public final class ConnectCases {
 
     public static JsonNode eager(ObjectMapper json, JsonNode given) throws Exception {
         WorkerCoordinator coordinator = bareCoordinator();
-        coordinator.configSnapshot(config(given));
+        coordinator.configSnapshot(config(given, 0));
         List<JoinGroupResponseMember> members = new ArrayList<>();
         for (JsonNode worker : given.get("workers")) {
             members.add(new JoinGroupResponseMember()
@@ -133,7 +133,7 @@ public final class ConnectCases {
                 state -> new ConnectorsAndTasks.Builder()
                     .with(state.assignment().connectors(), state.assignment().tasks())
                     .build());
-            ClusterAssignment cluster = assignor.performTaskAssignment(config(round), lastCompleted, generation, reports);
+            ClusterAssignment cluster = assignor.performTaskAssignment(config(round, 0), lastCompleted, generation, reports);
 
             for (String workerId : input.properties().stream().map(Map.Entry::getKey).toList()) {
                 ObjectNode own = answer.putObject(workerId);
@@ -185,7 +185,7 @@ public final class ConnectCases {
         return now;
     }
 
-    private static ClusterConfigState config(JsonNode given) {
+    static ClusterConfigState config(JsonNode given, long offset) {
         Map<String, Integer> taskCounts = new LinkedHashMap<>();
         Map<String, Map<String, String>> configs = new LinkedHashMap<>();
         given.get("connectors").fields().forEachRemaining(entry -> {
@@ -196,7 +196,7 @@ public final class ConnectCases {
         });
         Set<String> inconsistent = new HashSet<>();
         given.path("inconsistent").forEach(name -> inconsistent.add(name.asText()));
-        return new ClusterConfigState(0, null, taskCounts, configs, Map.of(), Map.of(), Map.of(), Map.of(),
+        return new ClusterConfigState(offset, null, taskCounts, configs, Map.of(), Map.of(), Map.of(), Map.of(),
             Map.of(), Set.of(), inconsistent);
     }
 
@@ -209,12 +209,12 @@ public final class ConnectCases {
             .invoke(instance.get(null), WorkerCoordinator.class);
     }
 
-    private static void put(ObjectNode node, String name, Collection<String> values) {
+    static void put(ObjectNode node, String name, Collection<String> values) {
         ArrayNode array = node.putArray(name);
         values.forEach(array::add);
     }
 
-    private static void putTasks(ObjectNode node, String name, Collection<ConnectorTaskId> tasks) {
+    static void putTasks(ObjectNode node, String name, Collection<ConnectorTaskId> tasks) {
         ArrayNode array = node.putArray(name);
         tasks.forEach(task -> array.addArray().add(task.connector()).add(task.task()));
     }
