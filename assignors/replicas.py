@@ -152,6 +152,10 @@ def place_striped(
 
     Source: org.apache.kafka.metadata.placement.StripedReplicaPlacer.
     """
+    if replication_factor > 0 and all(broker.is_fenced for broker in brokers):
+        # As Kafka: that there are too few is said after this.
+        message = f"all {len(brokers)} brokers are fenced; at least one must not be"
+        raise AssignorError(message, len(brokers))
     _check_replication(replication_factor, len(brokers))
     racks = _StripedRacks(brokers, JavaRandom(seed))
     return [racks.place(replication_factor) for _ in range(partitions)]
@@ -221,9 +225,6 @@ class _StripedRacks:
     def __init__(self, brokers: Sequence[Broker], dice: JavaRandom) -> None:
         self._dice = dice
         self._unfenced_brokers = sum(not b.is_fenced for b in brokers)
-        if self._unfenced_brokers == 0:
-            message = f"all {len(brokers)} brokers are fenced; at least one must not be"
-            raise AssignorError(message, len(brokers))
         self._fenced: dict[str | None, _Stripe] = {}
         self._unfenced: dict[str | None, _Stripe] = {}
         for broker in brokers:

@@ -136,6 +136,26 @@ final class CollectionCases {
         return result;
     }
 
+    /** Draws the upper bits of "multiplier" x + "increment" modulo 2^64, x being the seed first. */
+    private static final class LinearDice extends Random {
+        private final long multiplier;
+        private final long increment;
+        private long last;
+
+        private LinearDice(long seed, JsonNode given) {
+            last = seed;
+            multiplier = given.get("multiplier").asLong();
+            increment = given.get("increment").asLong();
+        }
+
+        @Override
+        protected int next(int bits) {
+            last = multiplier * last + increment;
+            return (int) (last >>> (Long.SIZE - bits));
+        }
+    }
+
+    /** Partitions placed by a controller with "seed", or with "dice" of another kind started there. */
     private static JsonNode striped(JsonNode given) {
         List<UsableBroker> brokers = new ArrayList<>();
         given.get("brokers").forEach(b -> brokers.add(new UsableBroker(
@@ -153,7 +173,9 @@ final class CollectionCases {
                 return org.apache.kafka.common.Uuid.ZERO_UUID;
             }
         };
-        StripedReplicaPlacer placer = new StripedReplicaPlacer(new Random(given.get("seed").asLong()));
+        long seed = given.get("seed").asLong();
+        StripedReplicaPlacer placer = new StripedReplicaPlacer(
+            given.has("dice") ? new LinearDice(seed, given.get("dice")) : new Random(seed));
         ObjectNode result = Oracle.JSON.createObjectNode();
         ArrayNode partitions = result.putArray("partitions");
         placer.place(new PlacementSpec(
