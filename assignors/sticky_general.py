@@ -15,6 +15,7 @@ Source: AbstractStickyAssignor.GeneralAssignmentBuilder of Kafka 4.3.1.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,7 @@ class _General:
         partitions = [code for topic in self._topic_order for code in self._group.codes_of(topic)]
         self._keep_owned()
         unassigned, is_sound = self._find_unassigned(partitions)
-        is_fresh = not any(self.sizes)
+        kept = list(self.sizes)
         self._fill(unassigned)
         is_sound = is_sound and self._is_regular()
         for member in range(len(self.owned)):
@@ -72,7 +73,8 @@ class _General:
         # Nothing can move within a spread of one, and few groups get further than this.
         loads = [self.sizes[member] for member in self._live]
         if not is_sound or (loads and max(loads) - min(loads) > 1):
-            self._balance(partitions, unassigned, is_fresh=is_fresh, is_sound=is_sound)
+            self._record_owners(kept)
+            self._balance(partitions, unassigned, is_fresh=not any(kept), is_sound=is_sound)
         if len(self._live) < len(self.owned):
             self._put_fixed_back()
         return self.owned
@@ -84,8 +86,6 @@ class _General:
             codes = self._group.owned[member]
             if codes:
                 wanted = self._subscribed[member]
-                # A partition keeps its former owner on record until it is dealt out again.
-                self.owner_of.update(dict.fromkeys(codes, member))
                 kept = [
                     code
                     for code in codes
@@ -94,6 +94,19 @@ class _General:
                 self._must_revoke = self._must_revoke or len(kept) < len(codes)
                 self.owned[member] = kept
         self.sizes = [len(codes) for codes in self.owned]
+
+    def _record_owners(self, kept: list[int]) -> None:
+        """Note every partition's owner; `kept` is how many each member had before the rest was dealt.
+
+        One that was not dealt out again keeps its former owner on record, whoever holds it now.
+        """
+        owner_of = self.owner_of
+        for member in self._group.members_in_map_order:
+            for code in self._group.owned[member]:
+                owner_of[code] = member
+        for member, codes in enumerate(self.owned):
+            for code in codes[kept[member] :]:
+                owner_of[code] = member
 
     def _find_unassigned(self, partitions: list[int]) -> tuple[list[int], bool]:
         """List what nobody owns, and say whether all that is owned exists.
@@ -104,13 +117,15 @@ class _General:
         taken = set().union(*self.owned)
         if not taken:
             return partitions, True
+        free = [code for code in partitions if code not in taken]
+        if len(free) + len(taken) == len(partitions):
+            return free, True
+        place = {topic: i for i, topic in enumerate(self._topic_order)}
+        width = self._width
         unknown = taken.difference(partitions)
-        if unknown:
-            place = {topic: i for i, topic in enumerate(self._topic_order)}
-            width = self._width
-            stop = min((place[code % width], code // width) for code in unknown)
-            taken = {code for code in taken if (place[code % width], code // width) < stop}
-        return [code for code in partitions if code not in taken], not unknown
+        stop = min((place[code % width], code // width) for code in unknown)
+        taken = {code for code in taken if (place[code % width], code // width) < stop}
+        return [code for code in partitions if code not in taken], False
 
     def _fill(self, unassigned: list[int]) -> None:
         """Give each partition to its least loaded subscriber, within racks first.
@@ -159,14 +174,13 @@ class _General:
         self.sizes[member] += 1
         heapreplace(heap, key + len(self.sizes))
         self.owned[member].append(code)
-        self.owner_of[code] = member
 
     def _is_regular(self) -> bool:
         """Say whether the group is as the shortcuts need it, besides what is owned."""
         width = self._width
         return (
             all(isinstance(numbers, range) and numbers.start == 0 for numbers in self._group.numbers)
-            and all(len(set(topics)) == len(topics) for topics in self._group.subscribed)
+            and list(map(len, self._subscribed)) == list(map(len, self._group.subscribed))
             and all(code % width in self._subscribed[member] for code, member in self._previous.items())
         )
 
@@ -179,33 +193,23 @@ class _General:
 
     def _can_take_part(self, member: int) -> bool:
         """Say whether balancing could give a member something or take something from it."""
-        return self.sizes[member] < self._most_of(member) or any(
+        return any(
             len(self._candidates[code % self._width]) >= 2 for code in self.owned[member]
-        )
+        ) or self.sizes[member] < self._most_of(member)
 
     def _balance(
         self, partitions: list[int], unassigned: list[int], *, is_fresh: bool, is_sound: bool
     ) -> None:
         """Move partitions until nothing improves; undo it all if the group got no better."""
         move = self._move_sound if is_sound else self._move_literally
-        movable = self._movable(partitions)
         before = [list(codes) for codes in self.owned]
         owner_before = dict(self.owner_of)
         if not self._must_revoke:
-            move(movable if unassigned is partitions else self._movable(unassigned))
-        if move(movable) and not is_fresh and self._score(self.owned) >= self._score(before):
+            move(unassigned)
+        if move(partitions) and not is_fresh and self._score(self.owned) >= self._score(before):
             self.owned = [before[m] if m in self._live else codes for m, codes in enumerate(self.owned)]
             self.owner_of = owner_before
             self.sizes = [len(codes) for codes in self.owned]
-
-    def _movable(self, partitions: list[int]) -> list[int]:
-        """Leave out partitions of topics with one candidate; Kafka counts them from 0 up."""
-        width = self._width
-        return [
-            code
-            for code in partitions
-            if len(self._candidates[code % width]) >= 2 or code // width >= self._counts[code % width]
-        ]
 
     def _score(self, owned: list[list[int]]) -> int:
         """Sum the differences of load over all pairs of members, wrapped to 32 bits as in Java."""
@@ -216,41 +220,51 @@ class _General:
         """Move partitions of a sound group to less loaded subscribers until none can be.
 
         The least loaded candidate is the same for a topic's partitions until
-        something moves, and it is both the test and the receiver.
+        something moves, and it is both the test and the receiver. `loads` stay
+        sorted, so that the two ends say who can still give, and when nobody can.
         """
         sizes, many, previous = self.sizes, len(self.sizes), self._previous
-        performed = False
-        while True:
-            loads = [sizes[member] for member in self._live]
-            if max(loads) - min(loads) <= 1:
-                return performed
+        loads = sorted([sizes[member] for member in self._live])
+        performed, modified = False, loads[-1] - loads[0] > 1
+        while modified:
             modified = False
             at, least = -1, 0
             for code in partitions:
                 size = sizes[self.owner_of[code]]
-                if previous:
-                    before = previous.get(code)
-                    if before is not None and size > sizes[before] + 1:
-                        self._move(code, before)
-                        modified, at = True, -1
+                if size <= loads[0] + 1:
+                    continue
+                receiver = previous.get(code)
+                if receiver is None or size <= sizes[receiver] + 1:
+                    if code % self._width != at:
+                        at = code % self._width
+                        least = min([sizes[member] * many + member for member in self._candidates[at]])
+                    if size <= least // many + 1:
                         continue
-                if code % self._width != at:
-                    at = code % self._width
-                    least = min([sizes[member] * many + member for member in self._candidates[at]])
-                if size > least // many + 1:
-                    self._move(code, least % many)
-                    modified, at = True, -1
-            if not modified:
-                return performed
-            performed = True
+                    receiver = least % many
+                giver = self._move(code, receiver)
+                loads[bisect_left(loads, sizes[giver] + 1)] -= 1
+                loads[bisect_right(loads, sizes[receiver] - 1) - 1] += 1
+                if loads[-1] - loads[0] <= 1:
+                    return True
+                performed = modified = True
+                at = -1
+        return performed
 
     def _move_literally(self, partitions: list[int]) -> bool:
-        """Move partitions step by step as Kafka's class does, its exceptions included."""
-        performed = False
+        """Move partitions step by step as Kafka's class does, its exceptions included.
+
+        Those of topics with one candidate are left out; Kafka counts them from 0 up.
+        """
+        width, performed = self._width, False
+        movable = [
+            code
+            for code in partitions
+            if len(self._candidates[code % width]) >= 2 or code // width >= self._counts[code % width]
+        ]
         is_balanced: bool | None = None
         while True:
             modified = False
-            for code in partitions:
+            for code in movable:
                 # The answer can only change by a move.
                 is_balanced = self._is_balanced() if is_balanced is None else is_balanced
                 if is_balanced:
@@ -332,8 +346,8 @@ class _General:
             " (Kafka: NullPointerException)"
         )
 
-    def _move(self, code: int, receiver: int) -> None:
-        """Give a partition, or one that came the other way before, to a less loaded member."""
+    def _move(self, code: int, receiver: int) -> int:
+        """Give a partition, or one that came the other way before, to a less loaded member; says whose."""
         moving = self._movements.partition_to_move(code, self.owner_of[code], receiver)
         giver = self.owner_of[moving]
         self._movements.record(moving, giver, receiver)
@@ -343,6 +357,7 @@ class _General:
         self.owner_of[moving] = receiver
         self.sizes[giver] = len(self.owned[giver])
         self.sizes[receiver] = len(self.owned[receiver])
+        return giver
 
     def _put_fixed_back(self) -> None:
         """Order the members as Java's map has them after it lost and regained the fixed ones.

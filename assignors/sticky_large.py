@@ -82,7 +82,8 @@ def _common_topics(
     lists = list({id(s.topics): s.topics for s in subscriptions.values()}.values())
     common = frozenset(lists[0])
     for names in lists:
-        if names != lists[0] and (len(names) != len(common) or not common.issuperset(names)):
+        # As many names and all of the first list's: none of them comes twice, which Kafka would let pass.
+        if names != lists[0] and (len(names) != len(common) or not common.issubset(names)):
             return None
     if len(common) < len(lists[0]):
         return None

@@ -6,6 +6,12 @@ The two take turns, so that a slow minute of the machine slows both, and Java ru
 each case often enough before that its compiler is done. What is timed is the same on
 both sides: subscriptions in, the finished assignment out, user data decoded on the
 way. Every case's answer is compared with Java's, to the partition and in list order.
+
+Who joins a group of unlike subscriptions decides how long Java takes, up to twenty
+times as long: it asks whether the group is balanced before each partition, topic
+after topic, until it comes to one that the newcomer reads, and every second newcomer
+reads the first. So several join such a group, one at a time; the figure is the median
+over all of them, and the details say how far they lie apart.
 """
 
 from __future__ import annotations
@@ -44,8 +50,9 @@ _RACKS = ("rack-0", "rack-1", "rack-2")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Group:
-    """One group: its topics' partitions, and what each member reads; the last member joins later.
+    """One group: its topics' partitions, and what each member reads.
 
+    The last `newcomers` are no members yet: each of them joins the same group, alone.
     `repeats` are how many calls one sample of ours is the mean of (a clock's tick is
     no measure for microseconds), `java_warm_up` how often Java computes each case
     before it is measured, `rounds` how many samples are enough.
@@ -56,6 +63,7 @@ class _Group:
     partitions: dict[str, int]
     topics_by_member: dict[str, tuple[str, ...]]
     is_racked: bool = False
+    newcomers: int = 1
     repeats: int = 1
     java_warm_up: int
     rounds: int
@@ -148,19 +156,31 @@ def _groups() -> list[_Group]:
     three = list(small["partitions"])
     hundred = _partitions(100, 100)
     many = _partitions(500, 2_000)
-    unlike: dict[str, Any] = {"kinds": sticky, "partitions": hundred, "rounds": 3, "java_warm_up": 1}
+    unlike: dict[str, Any] = {
+        "kinds": sticky,
+        "partitions": hundred,
+        "rounds": 3,
+        "java_warm_up": 1,
+    }
     return [
         _Group(name="3 x 12, 5 members", topics_by_member=_alike(5, three), **small),
         _Group(name="3 x 12, 5 unlike members", topics_by_member=_two_of_three(5, three), **small),
         _Group(
-            name="100 x 100, 500 members of random halves", topics_by_member=_halves(500, hundred), **unlike
+            name="100 x 100, 500 members of random halves",
+            topics_by_member=_halves(500, hundred, newcomers=21),
+            newcomers=21,
+            **unlike,
         ),
         _Group(
-            name="100 x 100, 100 members of random halves", topics_by_member=_halves(100, hundred), **unlike
+            name="100 x 100, 100 members of random halves",
+            topics_by_member=_halves(100, hundred, newcomers=5),
+            newcomers=5,
+            **unlike,
         ),
         _Group(
             name="100 x 100, 100 members of random halves, racks",
-            topics_by_member=_halves(100, hundred),
+            topics_by_member=_halves(100, hundred, newcomers=5),
+            newcomers=5,
             is_racked=True,
             **unlike,
         ),
@@ -179,10 +199,10 @@ def _partitions(topics: int, count: int) -> dict[str, int]:
     return {f"topic-{i:03d}": count for i in range(topics)}
 
 
-def _member_ids(many: int) -> Iterator[str]:
-    """Name members as clients are named, one more than asked for: the last one joins."""
+def _member_ids(many: int, newcomers: int = 1) -> Iterator[str]:
+    """Name members as clients are named, and after them those who join."""
     seeded = random.Random(many)
-    for i in range(many + 1):
+    for i in range(many + newcomers):
         yield f"consumer-{i:04d}-{seeded.getrandbits(64):016x}"
 
 
@@ -198,9 +218,10 @@ def _two_of_three(many: int, topics: list[str]) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _halves(many: int, topics: dict[str, int]) -> dict[str, tuple[str, ...]]:
+def _halves(many: int, topics: dict[str, int], newcomers: int) -> dict[str, tuple[str, ...]]:
     seeded = random.Random(many)
-    return {member: tuple(seeded.sample(list(topics), len(topics) // 2)) for member in _member_ids(many)}
+    names = list(topics)
+    return {member: tuple(seeded.sample(names, len(names) // 2)) for member in _member_ids(many, newcomers)}
 
 
 def run(scale: Scale, say: Callable[[str], None]) -> list[Figure]:
@@ -215,28 +236,33 @@ def run(scale: Scale, say: Callable[[str], None]) -> list[Figure]:
         try:
             # A JVM for each group, which no other group's garbage slows.
             with Oracle() as oracle:
-                for case in _cases(group):
-                    say(f"assignors: {case.name}")
-                    _measure(case, oracle, min(scale.rounds * 4, group.rounds))
-                    figures += _figures(case)
+                for cases in _cases(group):
+                    say(f"assignors: {cases[0].name}")
+                    for case in cases:
+                        _measure(case, oracle, min(scale.rounds * 4, group.rounds))
+                    figures += _figures(cases)
         except OracleUnavailableError as error:
             say(f"assignors: not measured: {error}")
             return []
     return figures
 
 
-def _cases(group: _Group) -> Iterator[_Case]:
-    """Give each assignor's cases: a fresh group, and for the sticky ones a leave and a join after it."""
-    *first, newcomer = group.topics_by_member
+def _cases(group: _Group) -> Iterator[list[_Case]]:
+    """Give each assignor's cases: a fresh group, and for the sticky ones a leave and each join after it."""
+    everyone = list(group.topics_by_member)
+    first, newcomers = everyone[: -group.newcomers], everyone[-group.newcomers :]
     for kind in group.kinds:
         fresh = _Case(group=group, kind=kind, event="fresh", members=first, owned={})
-        yield fresh
+        yield [fresh]
         if kind not in ("range", "roundrobin"):
             owned = dict(_assign(fresh))
             leaver = first[len(first) // 2]
             staying = [member for member in first if member != leaver]
-            yield _Case(group=group, kind=kind, event="one leaves", members=staying, owned=owned)
-            yield _Case(group=group, kind=kind, event="one joins", members=[*first, newcomer], owned=owned)
+            yield [_Case(group=group, kind=kind, event="one leaves", members=staying, owned=owned)]
+            yield [
+                _Case(group=group, kind=kind, event="one joins", members=[*first, newcomer], owned=owned)
+                for newcomer in newcomers
+            ]
 
 
 def _assign(case: _Case) -> Assignment:
@@ -305,21 +331,29 @@ def _kafka_python(case: _Case) -> Callable[[], object] | None:
     return lambda: assignor.assign(cluster, members)
 
 
-def _figures(case: _Case) -> Iterator[Figure]:
-    """Give the medians against each of the others."""
-    details: dict[str, float] = {"slowest": max(case.ours), "slowest against": max(case.java)}
+def _figures(cases: list[_Case]) -> Iterator[Figure]:
+    """Give the medians against each of the others, over all who joined."""
+    case = cases[0]
+    ours = [sample for one in cases for sample in one.ours]
+    java = [sample for one in cases for sample in one.java]
+    python = [sample for one in cases for sample in one.python]
+    details: dict[str, float] = {"slowest": max(ours), "slowest against": max(java)}
+    if len(cases) > 1:
+        ratios = [statistics.median(one.ours) / statistics.median(one.java) for one in cases]
+        details |= {"least ratio": min(ratios), "largest ratio": max(ratios)}
+        details |= {"ratio of the sums": sum(ours) / sum(java)}
     if sum(case.group.partitions.values()) >= 1_000_000:
         details |= _peak(case)
-    for against, samples in (("Kafka's Java", case.java), ("kafka-python", case.python)):
+    for against, samples in (("Kafka's Java", java), ("kafka-python", python)):
         if samples:
             yield Figure(
                 comparison="assignors",
                 case=case.name,
-                seconds=statistics.median(case.ours),
+                seconds=statistics.median(ours),
                 against=against,
                 against_seconds=statistics.median(samples),
                 samples=len(samples),
-                details=details if samples is case.java else {},
+                details=details if samples is java else {},
             )
 
 
@@ -332,7 +366,7 @@ def _peak(case: _Case) -> dict[str, float]:
 
 def peak_megabytes(group: _Group, kind: str, event: str) -> float | None:
     """Do one case and say how much memory this process ever held; None where /proc does not tell."""
-    for case in _cases(replace(group, kinds=(kind,))):
+    for case, *_ in _cases(replace(group, kinds=(kind,))):
         if case.event == event:
             _assign(case)
     status = Path("/proc/self/status")

@@ -101,6 +101,7 @@ _T0 = encode_sticky_user_data([("t", 0)], 1)
         ("a rack", _one_reader(rack_id="r")),
         ("another subscription", Subscription(topics=("t",))),
         ("a topic twice", Subscription(topics=("t", "s", "s"))),
+        ("a topic twice instead of another", Subscription(topics=("t", "t"))),
         ("a partition that does not exist", _one_reader(encode_sticky_user_data([("t", 99)], 1))),
         ("a negative partition", _one_reader(encode_sticky_user_data([("t", -1)], 1))),
         ("a claim that another member makes", _one_reader(encode_sticky_user_data([("t", 1)], 1))),
