@@ -70,12 +70,17 @@ def _transfers(group: Group, owned: list[list[int]]) -> dict[int, int]:
 
     Kafka compares with everything that a member said it owned, whoever's claim won.
     """
+    if not any(group.claimed):
+        return {}
     claimed = [set(codes) for codes in group.claimed]
-    gained: dict[int, int] = {}
     lost: set[int] = set()
-    for member in group.members_in_map_order:
-        for code in owned[member]:
-            if code not in claimed[member]:
-                gained[code] = member
-        lost |= claimed[member].difference(owned[member])
-    return {code: member for code, member in gained.items() if code in lost}
+    for told, codes in zip(claimed, owned, strict=True):
+        lost |= told.difference(codes)
+    if not lost:
+        return {}
+    return {
+        code: member
+        for member in group.members_in_map_order
+        for code in owned[member]
+        if code in lost and code not in claimed[member]
+    }

@@ -105,8 +105,9 @@ def utf16_sorted(texts: Iterable[str]) -> list[str]:
     True
     """
     collected = list(texts)
+    together = "".join(collected)
     # Without a code point at or above the surrogates both orders are the same.
-    if all(map(str.isascii, collected)) or max(map(max, filter(None, collected))) < "\ud800":
+    if together.isascii() or max(together) < "\ud800":
         return sorted(collected)
     return sorted(collected, key=utf16_key)
 

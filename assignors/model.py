@@ -1,14 +1,14 @@
 """The values that every assignor takes and gives.
 
 Inputs are plain frozen values; an `Assignment` keeps its partitions in flat
-arrays and makes tuples only when it is asked for them, because a tuple for each
+lists or arrays and makes tuples only when it is asked for them, because a tuple for each
 of a million partitions costs more than computing who owns them.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -83,7 +83,7 @@ class Assignment(Mapping[str, "tuple[TopicPartition, ...]"]):
     """Who owns what in one group: member_id -> its partitions, in Kafka's list order.
 
     Every member is a key; one with nothing to do maps to (). The partitions lie
-    in two flat arrays, a member's run after another's; indexing makes tuples.
+    in two flat sequences, a member's run after another's; indexing makes tuples.
     """
 
     __slots__ = ("_partitions", "_position_by_member", "_starts", "_topic_indexes", "_topics")
@@ -92,19 +92,21 @@ class Assignment(Mapping[str, "tuple[TopicPartition, ...]"]):
         self,
         members: Iterable[str],
         topics: Iterable[str],
-        starts: array[int],
-        topic_indexes: array[int],
-        partitions: array[int],
+        starts: Sequence[int],
+        topic_indexes: Sequence[int],
+        partitions: Sequence[int],
     ) -> None:
-        """Wrap flat arrays; they are not copied and must not be changed after.
+        """Wrap flat lists or, where there are many partitions, arrays, which take less memory.
+
+        They are not copied and must not be changed after.
 
         Args:
             members: member_ids, in the order in which they are iterated.
             topics: topic names; `topic_indexes` point into them.
-            starts: len(members) + 1 offsets ('q'); member i owns
+            starts: len(members) + 1 offsets; member i owns
                 [starts[i], starts[i + 1]).
-            topic_indexes: topic of each owned partition ('i').
-            partitions: number of each owned partition ('i').
+            topic_indexes: topic of each owned partition.
+            partitions: number of each owned partition.
         """
         self._position_by_member = {member: i for i, member in enumerate(members)}
         self._topics = tuple(topics)

@@ -9,10 +9,10 @@ Source: RangeAssignor of Kafka 4.3.1.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from assignors.java_hash_map import TREEIFY_AT
 from assignors.java_order import hash_map_order, utf16_key
 from assignors.racks import racks_of_partitions, use_racks
 from assignors.roundrobin import joined_runs, sort_members
@@ -67,8 +67,8 @@ def assign_range(
             keys = [utf16_key(name) for name in names]
             for pairs in owned:
                 pairs.sort(key=lambda pair: (keys[pair[0]], pair[1]))
-            topic_runs = [array("i", [at for at, _ in pairs]) for pairs in owned]
-            number_runs = [array("i", [number for _, number in pairs]) for pairs in owned]
+            topic_runs = [[at for at, _ in pairs] for pairs in owned]
+            number_runs = [[number for _, number in pairs] for pairs in owned]
             return joined_runs(subscriptions, members, names, topic_runs, number_runs)
     counts = [len(topics[name]) for name in names]
     if sum(counts) >= _LEAST_LARGE_PARTITIONS and all(_counts_from_0(topics[name]) for name in names):
@@ -76,10 +76,10 @@ def assign_range(
         from assignors.range_large import deal_runs
 
         return deal_runs(subscriptions, members, names, counts, list(members_by_topic.values()))
-    topic_runs = [array("i") for _ in members]
-    number_runs = [array("i") for _ in members]
+    topic_runs = [[] for _ in members]
+    number_runs = [[] for _ in members]
     for at, name in enumerate(names):
-        numbers = array("i", _ascending(topics[name]))
+        numbers = _ascending(topics[name])
         share, extra = divmod(counts[at], len(members_by_topic[name]))
         start = 0
         for i, member_at in enumerate(members_by_topic[name]):
@@ -88,13 +88,13 @@ def assign_range(
                 break
             start += len(run)
             number_runs[member_at] += run
-            topic_runs[member_at] += array("i", [at]) * len(run)
+            topic_runs[member_at] += [at] * len(run)
     return joined_runs(subscriptions, members, names, topic_runs, number_runs)
 
 
 def _members_by_topic(names: list[str], lists: list[tuple[str, ...]]) -> dict[str, list[int]]:
     """List each topic's members; topics of equal subscriptions share one list."""
-    if lists == lists[:1] * len(lists):
+    if len(set(lists)) <= 1:
         everyone = list(range(len(lists)))
         return dict.fromkeys(names, everyone)
     members_by_topic: dict[str, list[int]] = {name: [] for name in names}
@@ -120,8 +120,10 @@ def _topics_in_map_order(
     else:
         in_order = hash_map_order(list(subscriptions))
         subscribed = dict.fromkeys(topic for member in in_order for topic in subscriptions[member].topics)
-    present = [topic for topic in hash_map_order(list(subscribed)) if topics.get(topic)]
-    return hash_map_order(present)
+    in_order = hash_map_order(list(subscribed))
+    present = [topic for topic in in_order if topic in topics and topics[topic].partitions]
+    # A table of the first capacity without trees has one order, however it was filled.
+    return present if len(in_order) <= TREEIFY_AT else hash_map_order(present)
 
 
 def _counts_from_0(metadata: TopicMetadata) -> bool:

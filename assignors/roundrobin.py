@@ -5,8 +5,7 @@ Source: RoundRobinAssignor of Kafka 4.3.1.
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from assignors.errors import AssignorError
 from assignors.java_order import hash_map_order, utf16_key, utf16_sorted
@@ -43,22 +42,26 @@ def assign_roundrobin(
         raise AssignorError("roundrobin got a group of 0 members; it must have 1 or more")
     members = sort_members(subscriptions)
     lists = [subscriptions[member].topics for member in members]
-    if lists == lists[:1] * len(lists):
+    if lists.count(lists[0]) == len(lists):
         return _deal_alike(topics, subscriptions, members, lists[0])
     wanted = [frozenset(listed) for listed in lists]
-    names = utf16_sorted(topic for topic in frozenset().union(*wanted) if topics.get(topic))
-    topic_runs: list[array[int]] = [array("i") for _ in members]
-    number_runs: list[array[int]] = [array("i") for _ in members]
+    counts = _counts(topics, frozenset().union(*wanted))
+    topic_runs: list[list[int]] = [[] for _ in members]
+    number_runs: list[list[int]] = [[] for _ in members]
+    everyone = list(range(len(members)))
+    # One list for all topics, so that no number is held more than once.
+    numbers = list(range(max(counts.values(), default=0)))
     turn = 0
-    for at, name in enumerate(names):
-        is_subscribed = [name in topics_of for topics_of in wanted]
-        for number in range(len(topics[name])):
-            while not is_subscribed[turn]:
-                turn = (turn + 1) % len(members)
-            topic_runs[turn].append(at)
-            number_runs[turn].append(number)
-            turn = (turn + 1) % len(members)
-    return joined_runs(subscriptions, members, names, topic_runs, number_runs)
+    for at, (name, count) in enumerate(counts.items()):
+        circle = [i for i in everyone[turn:] + everyone[:turn] if name in wanted[i]]
+        width = len(circle)
+        # As long as one topic is dealt, the k-th of its circle gets every n-th partition.
+        for k, i in enumerate(circle[:count]):
+            run = numbers[k:count:width]
+            number_runs[i] += run
+            topic_runs[i] += [at] * len(run)
+        turn = circle[(count - 1) % width] + 1
+    return joined_runs(subscriptions, members, list(counts), topic_runs, number_runs)
 
 
 def _deal_alike(
@@ -68,22 +71,31 @@ def _deal_alike(
     subscribed: tuple[str, ...],
 ) -> Assignment:
     """Deal to members that all subscribe to the same topics: each gets every n-th partition."""
-    names = utf16_sorted({topic for topic in subscribed if topics.get(topic)})
-    by_topic: array[int] = array("i")
-    by_number: array[int] = array("i")
-    for at, name in enumerate(names):
-        count = len(topics[name].partitions)
-        by_topic += array("i", [at]) * count
-        by_number.extend(range(count))
+    counts = _counts(topics, set(subscribed))
+    by_topic: list[int] = []
+    by_number: list[int] = []
+    # One list for all topics, so that no number is held more than once.
+    numbers = list(range(max(counts.values(), default=0)))
+    for at, count in enumerate(counts.values()):
+        by_topic += [at] * count
+        by_number += numbers[:count]
     everyone = len(members)
     place = {member: i for i, member in enumerate(members)}
-    starts, topic_indexes, partitions = array("q", [0]), array("i"), array("i")
+    starts = [0]
+    topic_indexes: list[int] = []
+    partitions: list[int] = []
     for member in subscriptions:
         i = place[member]
         topic_indexes += by_topic[i::everyone]
         partitions += by_number[i::everyone]
         starts.append(len(partitions))
-    return Assignment(subscriptions, names, starts, topic_indexes, partitions)
+    return Assignment(subscriptions, counts, starts, topic_indexes, partitions)
+
+
+def _counts(topics: Mapping[str, TopicMetadata], subscribed: Set[str]) -> dict[str, int]:
+    """Count the partitions of each subscribed topic that has any: topic -> count, in the order of names."""
+    names = utf16_sorted([topic for topic in subscribed if topic in topics])
+    return {topic: count for topic in names if (count := len(topics[topic].partitions))}
 
 
 def sort_members(subscriptions: Mapping[str, Subscription]) -> list[str]:
@@ -112,12 +124,14 @@ def joined_runs(
     join_order: Mapping[str, object],
     members: list[str],
     topics: list[str],
-    topic_runs: list[array[int]],
-    number_runs: list[array[int]],
+    topic_runs: list[list[int]],
+    number_runs: list[list[int]],
 ) -> Assignment:
     """Put each member's run of partitions behind the other, members in join order."""
     place = {member: i for i, member in enumerate(members)}
-    starts, topic_indexes, partitions = array("q", [0]), array("i"), array("i")
+    starts = [0]
+    topic_indexes: list[int] = []
+    partitions: list[int] = []
     for member in join_order:
         i = place[member]
         topic_indexes += topic_runs[i]

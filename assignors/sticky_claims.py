@@ -12,7 +12,6 @@ RackInfo of Kafka 4.3.1.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -50,7 +49,7 @@ class Racks:
 class Group:
     """One group in numbers.
 
-    `claimed` is what a member told, `owned` what is left of it after conflicts,
+    `rank` is a member's number. `claimed` is what a member told, `owned` what is left of it after conflicts,
     both as partition codes in the order told; `doubly_claimed` are partitions
     that two members claimed in one generation. `subscription_order` are all members
     as the leader's HashMap of subscriptions iterates, `members_in_map_order` as
@@ -58,6 +57,7 @@ class Group:
     """
 
     members: list[str]
+    rank: dict[str, int]
     topics: list[str]
     numbers: list[range | tuple[int, ...]]
     subscribed: list[list[int]]
@@ -84,14 +84,14 @@ class Group:
     def to_assignment(self, owned: list[list[int]], join_order: Mapping[str, object]) -> Assignment:
         """Turn codes by member into an Assignment whose members stand in join order."""
         width = len(self.topics)
-        by_member = dict(zip(self.members, owned, strict=True))
+        rank = self.rank
         codes: list[int] = []
-        starts = array("q", [0])
+        starts = [0]
         for member in join_order:
-            codes += by_member[member]
+            codes += owned[rank[member]]
             starts.append(len(codes))
-        topic_indexes = array("i", [code % width for code in codes])
-        partitions = array("i", [code // width for code in codes])
+        topic_indexes = [code % width for code in codes]
+        partitions = [code // width for code in codes]
         return Assignment(join_order, self.topics, starts, topic_indexes, partitions)
 
 
@@ -112,23 +112,25 @@ def read_group(
     members = utf16_sorted(subscriptions)
     by_rank = [subscriptions[member] for member in members]
     lists = [subscription.topics for subscription in by_rank]
-    is_alike = lists == lists[:1] * len(lists)
+    is_alike = lists.count(lists[0]) == len(lists)
     wanted = set(lists[0]) if is_alike else set().union(*lists)
-    names = utf16_sorted([topic for topic in wanted if topics.get(topic)])
+    names = utf16_sorted([topic for topic in wanted if topic in topics and topics[topic].partitions])
     index = {topic: i for i, topic in enumerate(names)}
     distinct = lists[:1] if is_alike else lists
-    subscribed = [[index[topic] for topic in listed if topic in index] for listed in distinct]
-    claimed: list[list[int]] = []
-    generations: list[int | None] = []
-    for subscription in by_rank:
-        codes, generation = _read_claim(subscription, index, is_cooperative=is_cooperative)
+    if len(index) == len(wanted):
+        subscribed = [list(map(index.__getitem__, listed)) for listed in distinct]
+    else:
+        subscribed = [[index[topic] for topic in listed if topic in index] for listed in distinct]
+    read_claims = _read_cooperative_claims if is_cooperative else _read_eager_claims
+    claimed, generations = read_claims(by_rank, index)
+    for generation in generations:
         if generation is not None and generation > memory.max_generation:
             memory.max_generation = generation
-        claimed.append(codes)
-        generations.append(generation)
-    everyone = list(range(len(members)))
+    rank = {member: i for i, member in enumerate(members)}
+    everyone = list(rank.values())
     group = Group(
         members=members,
+        rank=rank,
         topics=names,
         numbers=[ascending_numbers(topics[topic].partitions) for topic in names],
         subscribed=subscribed * len(members) if is_alike else subscribed,
@@ -143,7 +145,6 @@ def read_group(
     )
     is_plain = is_alike and len(wanted) == len(lists[0])
     if any(claimed) or not is_plain:
-        rank = dict(zip(members, everyone, strict=True))
         # The leader fills one map with the members, the assignor a second one from it.
         in_order = hash_map_order(list(subscriptions))
         group.subscription_order = [rank[member] for member in in_order]
@@ -177,29 +178,46 @@ def ascending_numbers(numbers: range | tuple[int, ...]) -> range | tuple[int, ..
     return range(len(ordered)) if ordered == tuple(range(len(ordered))) else ordered
 
 
-def _read_claim(
-    subscription: Subscription, index: Mapping[str, int], *, is_cooperative: bool
-) -> tuple[list[int], int | None]:
-    """Read one member's claim: partition codes and generation.
+def _read_eager_claims(
+    by_rank: list[Subscription], index: Mapping[str, int]
+) -> tuple[list[list[int]], list[int | None]]:
+    """Read what eager members claim from their user data: partition codes and generation of each.
 
     Topics that nobody subscribes to or that do not exist are left out.
     """
     width = len(index)
-    if not is_cooperative:
-        if not subscription.user_data:
-            return [], None
-        by_topic, generation = decode_sticky_user_data(subscription.user_data)
+    claimed: list[list[int]] = []
+    generations: list[int | None] = []
+    for subscription in by_rank:
         codes: list[int] = []
+        by_topic, generation = decode_sticky_user_data(subscription.user_data)
         for topic, numbers in by_topic:
             if (at := index.get(topic)) is not None:
                 # Most runs are short: a comprehension for each would cost more than it saves.
                 for number in numbers:
                     codes.append(number * width + at)  # noqa: PERF401 - see above
-        return codes, generation
-    codes = [p * width + index[topic] for topic, p in subscription.owned_partitions if topic in index]
-    if subscription.generation_id > NO_GENERATION:
-        return codes, subscription.generation_id
-    return codes, decode_cooperative_user_data(subscription.user_data)
+        claimed.append(codes)
+        generations.append(generation)
+    return claimed, generations
+
+
+def _read_cooperative_claims(
+    by_rank: list[Subscription], index: Mapping[str, int]
+) -> tuple[list[list[int]], list[int | None]]:
+    """Read what cooperative members claim, as `_read_eager_claims` does, from the protocol's own fields."""
+    width = len(index)
+    claimed: list[list[int]] = []
+    generations: list[int | None] = []
+    for subscription in by_rank:
+        owned, generation = subscription.owned_partitions, subscription.generation_id
+        try:
+            codes = [number * width + index[topic] for topic, number in owned]
+        except KeyError:
+            codes = [number * width + index[topic] for topic, number in owned if topic in index]
+        claimed.append(codes)
+        told = generation if generation > NO_GENERATION else None
+        generations.append(decode_cooperative_user_data(subscription.user_data) if told is None else told)
+    return claimed, generations
 
 
 def _all_equal(lists: list[tuple[str, ...]]) -> bool:

@@ -35,7 +35,7 @@ def assign_uniform(group: Group, *, is_withholding: bool) -> list[list[int]]:
     """
     filling = _Filling(group)
     filling.keep_owned()
-    kept = [len(codes) for codes in filling.owned] if is_withholding else []
+    kept = [len(codes) for codes in filling.owned]
     unassigned = _unassigned(group, filling.owned)
     filling.below.sort()
     filling.at_least.sort()
@@ -62,7 +62,7 @@ class _Filling:
         self._least, self._larger_expected = divmod(group.total(), len(group.members))
         self._most = self._least + (1 if self._larger_expected else 0)
         self._larger = 0
-        self.owned: list[list[int]] = [[] for _ in group.members]
+        self.owned: list[list[int]] = [codes.copy() for codes in group.owned]
         self.revoked_from: dict[int, int] = {}
         self.below: list[int] = []
         self.at_least: list[int] = []
@@ -71,14 +71,16 @@ class _Filling:
         """Give every member what it owned, as far as its quota goes."""
         group, least, most, expected = self._group, self._least, self._most, self._larger_expected
         racks = group.racks if group.racks is not None and group.racks.by_member else None
+        doubly_claimed = group.doubly_claimed
         for member in group.members_in_map_order:
-            codes = sorted(group.owned[member])
+            codes = self.owned[member]
+            codes.sort()
             if racks is not None and codes:
                 far = [code for code in codes if racks.mismatch(member, code)]
                 self.revoked_from.update(dict.fromkeys(far, member))
                 codes = [code for code in codes if not racks.mismatch(member, code)]
-            if group.doubly_claimed:
-                codes = [code for code in codes if code not in group.doubly_claimed]
+            if doubly_claimed:
+                codes = [code for code in codes if code not in doubly_claimed]
             owns = len(codes)
             if owns < least:
                 self.owned[member] = codes
@@ -94,8 +96,9 @@ class _Filling:
                 else:
                     self.at_least.append(member)
             if owns > quota:
-                self.revoked_from.update(dict.fromkeys(codes[quota:], member))
-                codes = codes[:quota]
+                for code in codes[quota:]:
+                    self.revoked_from[code] = member
+                del codes[quota:]
             self.owned[member] = codes
 
     def deal_within_racks(self, unassigned: list[int], racks: Racks) -> list[int]:
@@ -134,25 +137,25 @@ class _Filling:
         They always reach for the first part: what was kept is within the quotas,
         whose sum is the number of partitions. (Kafka checks this afterwards.)
         """
-        at = 0
+        owned, at_least, least, at = self.owned, self.at_least, self._least, 0
         while self.below and at < len(unassigned):
-            circle = self.below
-            rounds = self._least - max([len(self.owned[member]) for member in circle])
-            end = at + rounds * len(circle)
-            for i, member in enumerate(circle):
-                self.owned[member] += unassigned[at + i : end : len(circle)]
+            circle, self.below = self.below, []
+            width = len(circle)
+            end = at + (least - max([len(owned[member]) for member in circle])) * width
+            for start, member in enumerate(circle, at):
+                codes = owned[member]
+                codes += unassigned[start:end:width]
+                (self.below if len(codes) < least else at_least).append(member)
             at = end
-            self.below = [member for member in circle if len(self.owned[member]) < self._least]
-            self.at_least += [member for member in circle if len(self.owned[member]) == self._least]
         rest = unassigned[at:]
-        if len(rest) > len(self.at_least):
+        if len(rest) > len(at_least):
             raise AssignorError(
-                f"{len(rest) - len(self.at_least)} partitions are left and every member is full;"
+                f"{len(rest) - len(at_least)} partitions are left and every member is full;"
                 " owned partitions must lie within their topics"
                 " (Kafka: No more unfilled consumers to be assigned)"
             )
-        for member, code in zip(self.at_least, rest, strict=False):
-            self.owned[member].append(code)
+        for i, code in enumerate(rest):
+            owned[at_least[i]].append(code)
 
 
 def _next_near(racks: Racks, code: int, members: list[int], start: int) -> int:
@@ -173,17 +176,17 @@ def _unassigned(group: Group, owned: list[list[int]]) -> list[int]:
     the first owned partition that does not exist: everything behind it is then
     dealt out again, although it has an owner.
     """
-    width = len(group.topics)
     taken = set().union(*owned)
-    codes: list[int] = []
     if not taken:
-        for topic in range(width):
+        codes: list[int] = []
+        for topic in range(len(group.topics)):
             codes += group.codes_of(topic)
         return codes
     counts = [len(numbers) for numbers in group.numbers]
     codes = _all_but(taken, counts)
     if len(codes) + len(taken) == sum(counts):
         return codes  # all that is owned exists
+    width = len(counts)
     unknown = [
         (code % width, code // width) for code in taken if not 0 <= code // width < counts[code % width]
     ]
@@ -194,18 +197,21 @@ def _unassigned(group: Group, owned: list[list[int]]) -> list[int]:
 def _all_but(taken: set[int], counts: list[int]) -> list[int]:
     """List all codes by (topic, number) that are not taken."""
     width = len(counts)
-    codes: list[int] = []
-    for topic, count in enumerate(counts):
-        codes += [code for code in range(topic, count * width + topic, width) if code not in taken]
-    return codes
+    return [
+        code
+        for topic, count in enumerate(counts)
+        for code in range(topic, count * width + topic, width)
+        if code not in taken
+    ]
 
 
 def _withhold(group: Group, filling: _Filling, kept: list[int]) -> None:
     """Take away again what was given while its former owner still has to let go."""
     revoked_from, doubly_claimed = filling.revoked_from, group.doubly_claimed
     for member, codes in enumerate(filling.owned):
-        codes[kept[member] :] = [
-            code
-            for code in codes[kept[member] :]
-            if revoked_from.get(code, member) == member and code not in doubly_claimed
-        ]
+        if len(codes) > kept[member]:
+            codes[kept[member] :] = [
+                code
+                for code in codes[kept[member] :]
+                if revoked_from.get(code, member) == member and code not in doubly_claimed
+            ]

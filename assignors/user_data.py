@@ -67,6 +67,11 @@ def decode_sticky_user_data(user_data: bytes | None) -> tuple[_Topics, int | Non
     Returns:
         (topic, partition numbers) pairs, and the generation: None when it is not
         told. Without any bytes it is absent too, which is not the same as -1.
+
+    >>> decode_sticky_user_data(encode_sticky_user_data([("t", 1), ("t", 0)], 7))
+    ([('t', (1, 0))], 7)
+    >>> decode_sticky_user_data(bytes.fromhex("ffffffff00000007"))  # an array of -1 topics
+    ([], -1)
     """
     if not user_data:
         return [], None
@@ -91,23 +96,24 @@ def decode_cooperative_user_data(user_data: bytes | None) -> int | None:
 
 
 def _read_topics(data: bytes) -> tuple[_Topics, int]:
-    """Read array(string, array(int32)); raises struct.error or ValueError where Java throws."""
-    size, at = len(data), 4
+    """Read array(string, array(int32)); raises struct.error or ValueError where Java throws.
+
+    Reading refuses a length or a count below 0 and whatever lies beyond the end,
+    so that Kafka's checks before it need not be made again.
+    """
     (topics,) = _INT32.unpack_from(data, 0)
-    # Kafka's check of an array counts bytes, not elements; a size that passes it can still run out.
-    if not 0 <= topics <= size - at:
-        raise ValueError(f"an array of {topics} where {size - at} bytes are left")
+    if topics < 0:
+        raise ValueError(f"an array of {topics}")
+    at = _INT32.size
     groups: _Topics = []
+    read_int16, read_int32 = _INT16.unpack_from, _INT32.unpack_from
     for _ in range(topics):
-        (length,) = _INT16.unpack_from(data, at)
-        at += 2
-        if not 0 <= length <= size - at:
-            raise ValueError(f"a string of {length} bytes where {size - at} are left")
-        name, count = _name_and_count(length)(data, at)
-        at += length + 4
-        if not 0 <= count <= size - at:
-            raise ValueError(f"an array of {count} where {size - at} bytes are left")
-        groups.append((name.decode("utf-8", "replace"), _numbers(count)(data, at)))
+        (length,) = read_int16(data, at)
+        name, count = _name_and_count(length)(data, at + 2)
+        at += length + 6
+        # A member of many topics owns one partition in most.
+        numbers = read_int32(data, at) if count == 1 else _numbers(count)(data, at)
+        groups.append((name.decode("utf-8", "replace"), numbers))
         at += 4 * count
     return groups, at
 
