@@ -1,14 +1,14 @@
 """Kafka's assignors, exact to the partition, as pure functions.
 
-`REGISTRY` holds them by name; `get_assignor` looks one up and `load_plugin`
-makes one from a user's own function. Importing this package imports neither
-Spark nor numpy.
+`REGISTRY` holds them by name; `get_assignor` looks one up, a user's plug-in
+too, and `load_plugin` makes one from a user's own function. Importing this
+package imports neither Spark nor numpy.
 """
 
 from __future__ import annotations
 
 from assignors.cooperative_sticky import assign_cooperative_sticky
-from assignors.errors import AssignorError, UnknownAssignorError
+from assignors.errors import AssignorError, PluginError, UnknownAssignorError
 from assignors.java_order import utf16_sorted
 from assignors.model import (
     NO_GENERATION,
@@ -18,8 +18,9 @@ from assignors.model import (
     TopicMetadata,
     TopicPartition,
 )
+from assignors.plugins import find_plugins, get_assignor, load_plugin
 from assignors.range import assign_range
-from assignors.registry import REGISTRY, Assignor, get_assignor, load_entry_points, load_plugin
+from assignors.registry import REGISTRY, Assignor
 from assignors.roundrobin import assign_roundrobin
 from assignors.sticky import assign_sticky
 from assignors.user_data import encode_cooperative_user_data, encode_sticky_user_data
@@ -31,6 +32,7 @@ __all__ = [
     "Assignor",
     "AssignorError",
     "AssignorMemory",
+    "PluginError",
     "Subscription",
     "TopicMetadata",
     "TopicPartition",
@@ -41,8 +43,8 @@ __all__ = [
     "assign_sticky",
     "encode_cooperative_user_data",
     "encode_sticky_user_data",
+    "find_plugins",
     "get_assignor",
-    "load_entry_points",
     "load_plugin",
     "utf16_sorted",
 ]

@@ -15,3 +15,7 @@ class AssignorError(ValueError):
 
 class UnknownAssignorError(AssignorError):
     """No assignor has the name that was asked for."""
+
+
+class PluginError(AssignorError):
+    """A user's plug-in cannot be loaded, raised something, or gave what breaks a rule."""

@@ -45,14 +45,14 @@ class CaseError(ValueError):
 def run_assign_lines(
     lines: Iterable[str | bytes],
     write: Callable[[str], object],
-    plugins: Mapping[str, Assignor] | None = None,
+    plugins: Mapping[str, str] | None = None,
 ) -> int:
     """Answer each line with one line, in order, before the next one is read.
 
     Args:
         lines: JSON texts; blank lines are passed over.
         write: gets each answer, its line end included; it should flush.
-        plugins: assignors of the user's own, by name.
+        plugins: name -> "package.module:attribute" of assignors of the user's own.
 
     Returns:
         How many lines were answered with an error.
@@ -65,13 +65,13 @@ def run_assign_lines(
 
 
 def answer_lines(
-    lines: Iterable[str | bytes], plugins: Mapping[str, Assignor] | None = None
+    lines: Iterable[str | bytes], plugins: Mapping[str, str] | None = None
 ) -> Iterator[dict[str, Any]]:
     """Answer cases one by one: `{"id"?, "result"}`, or `{"id"?, "error", "message"}`.
 
     Without an id the result stands bare. `error` is one of bad_json, bad_case,
     unknown_assignor and assignor_error (the assignor refused, as Kafka's class
-    would, or a plug-in raised).
+    would, or a plug-in cannot be loaded, raised or broke a rule).
     """
     memories: dict[tuple[str, str], AssignorMemory] = {}
     for line in lines:
@@ -103,7 +103,7 @@ def _error(case: object, code: str, error: Exception) -> dict[str, Any]:
 def _answer(
     case: dict[str, Any],
     memories: dict[tuple[str, str], AssignorMemory],
-    plugins: Mapping[str, Assignor] | None,
+    plugins: Mapping[str, str] | None,
 ) -> Any:
     name = _take(case, "assignor", str, "a case")
     if name in _CONNECT:
@@ -135,7 +135,7 @@ def _call(
     subscriptions: Mapping[str, Subscription],
     memory: AssignorMemory,
 ) -> Assignment:
-    """Run an assignor; whatever a plug-in raises costs its own case only."""
+    """Run an assignor; whatever it raises costs its own case only."""
     try:
         return assignor.function(topics, subscriptions, memory)
     except AssignorError:

@@ -26,7 +26,6 @@ from conf.layers import SettingsError
 from console.errors import UsageError
 
 if TYPE_CHECKING:
-    from assignors import Assignor
     from conf.settings import Settings
 
 OUR_PACKAGES = ("assignors", "streaming", "checkpoints", "conf", "console")
@@ -253,7 +252,8 @@ def keys(
     partitioner: Annotated[
         str,
         typer.Option(
-            "--partitioner", help="murmur2, java-hash, murmur3, crc32, fnv1a or your module:function."
+            "--partitioner",
+            help="murmur2, java-hash, murmur3, crc32, fnv1a, an entry point or your module:function.",
         ),
     ] = "murmur2",
     is_hex: Annotated[bool, typer.Option("--hex", help="Keys are written in hex.")] = False,
@@ -315,12 +315,14 @@ def _settings(conf: Path | None, texts: list[str] | None) -> Settings:
     return load_settings(conf, os.environ, overrides)
 
 
-def _plugins(conf: Path | None) -> dict[str, Assignor]:
-    if conf is None:
-        return {}
-    from assignors import load_plugin
+def _plugins(conf: Path | None) -> dict[str, str]:
+    """Find assignors of the user's own; what is wrong with an entry point is told, and no reason to stop."""
+    from assignors import find_plugins
 
-    return {name: load_plugin(path, name) for name, path in _settings(conf, None).groups.plugins.items()}
+    plugins, problems = find_plugins({} if conf is None else _settings(conf, None).groups.plugins)
+    for problem in problems:
+        sys.stderr.write(f"counterpoise: {problem}\n")
+    return plugins
 
 
 def _read_case(file: Path) -> dict[str, Any]:

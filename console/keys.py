@@ -9,8 +9,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from operator import index
 from typing import TYPE_CHECKING, Any
 
 import mmh3
@@ -20,6 +18,7 @@ from rich.markup import escape
 
 from assignors.java_order import string_hash
 from assignors.partitioners import murmur2_column
+from assignors.plugins import as_number, find_plugins, import_plugin, tell
 from console.errors import UsageError
 from console.key_lines import key_bytes, printable
 from console.placement import MOST_ROWS, check_partition_count, plain_table, print_left_out, print_titled
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     Numbers = NDArray[np.int64]
+
+ENTRY_POINT_GROUP = "counterpoise.partitioners"
 
 _POSITIVE = 0x7FFFFFFF
 
@@ -142,11 +143,13 @@ def get_partitioner(name: str) -> ColumnPartitioner:
     """Look a partitioner up by its name, or load a user's own.
 
     Args:
-        name: one of `HASHES`, or "package.module:function" of a function that
-            takes a key's bytes and the partition count and gives a partition.
+        name: one of `HASHES`, an entry point of "counterpoise.partitioners", or
+            "package.module:function"; of a function that takes a key's bytes and
+            the partition count and gives a partition.
 
     Raises:
-        UsageError: there is none of that name, or the user's cannot be loaded.
+        UsageError: there is none of that name, or the user's is no function.
+        PluginError: the user's cannot be imported.
     """
     if name in HASHES:
         hash_column = HASHES[name]
@@ -158,23 +161,16 @@ def get_partitioner(name: str) -> ColumnPartitioner:
         return partition
     if ":" in name:
         return _load_plugin(name)
-    listed = ", ".join(repr(known) for known in sorted(HASHES))
-    raise UsageError(
-        f"unknown partitioner {name!r}; known: {listed}; your own is named as 'package.module:function'"
-    )
+    offered, problems = find_plugins({}, ENTRY_POINT_GROUP, HASHES)
+    if name in offered:
+        return _load_plugin(offered[name])
+    listed = ", ".join(repr(known) for known in sorted({*HASHES, *offered}))
+    unknown = f"unknown partitioner {name!r}; known: {listed}; your own is named as 'package.module:function'"
+    raise UsageError("\n".join([unknown, *problems]))
 
 
 def _load_plugin(path: str) -> ColumnPartitioner:
-    module_name, _, attribute = path.partition(":")
-    if not (module_name and attribute):
-        raise UsageError(f"partitioner {path!r}: it must have the form 'package.module:function'")
-    try:
-        found: Any = import_module(module_name)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except Exception as error:  # a user's module may raise anything while it is imported
-        message = f"partitioner {path!r} cannot be imported: {type(error).__name__}: {error}"
-        raise UsageError(message) from error
+    found: Any = import_plugin(path, "partitioner")
     if not callable(found):
         raise UsageError(
             f"partitioner {path!r} is a {type(found).__name__}; it must be a function of key and count"
@@ -188,21 +184,15 @@ def _ask_plugin(path: str, function: Callable[[bytes, int], Any], keys: pa.Array
         where = f"partitioner {path!r}: key {key!r} with {count} partitions"
         try:
             given = function(key, count)
-        except Exception as error:  # a user's function may raise anything
-            raise UsageError(f"{where} raised {type(error).__name__}: {error}") from error
-        partition = _as_number(given)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a user's function may raise anything, SystemExit too
+            raise UsageError(f"{where} raised {tell(error)}") from error
+        partition = as_number(given)
         if partition is None or not 0 <= partition < count:
             raise UsageError(f"{where} gave {given!r}; it must be a partition from 0 to {count - 1}")
         partitions[i] = partition
     return partitions
-
-
-def _as_number(given: Any) -> int | None:
-    """Take Python's and numpy's integers; a bool is an answer to another question."""
-    try:
-        return None if isinstance(given, bool) else index(given)
-    except TypeError:
-        return None
 
 
 def spread_keys(

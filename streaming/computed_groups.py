@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
-from assignors import REGISTRY, Assignor, get_assignor, load_plugin
-from streaming.membership import Member, choose_protocol, reads_topic, resolve_topics
+from assignors import get_assignor
+from assignors.plugins import describe_failure, find_assignor, known_names
+from streaming.membership import Member, Members, choose_protocol, reads_topic, resolve_topics
 from streaming.model import EventOutcome, Input, Owners, Version, owned_pairs, owners_copy
 from streaming.rebalance import (
     AssignorCall,
@@ -54,7 +55,7 @@ class ComputedGroup:
         self.group_id = group_id
         self._rules = rules
         self._held_versions = held_versions
-        self.members: dict[str, Member] = {}
+        self.members = Members()
         self.version = 0
         self.generation_id = 0
         self.incarnation = 1
@@ -88,13 +89,15 @@ class ComputedGroup:
         group = cls(cluster, group_id, rules, held_versions)
         for name in _PLAIN_FIELDS:
             setattr(group, name, state[name])
-        group.members = {m["member_id"]: Member(**m) for m in state["members"]}
+        members = (Member(**m) for m in state["members"])
+        group.members = Members(members, state.get("leader_id"), state.get("most_members", 0))
         return group
 
     def dump(self) -> dict[str, Any]:
         """Give everything that `load` needs, JSON-able, in a fixed order."""
         plain = {name: getattr(self, name) for name in _PLAIN_FIELDS}
-        return {**plain, "members": [m.as_dict() for m in self.members.values()]}
+        of_members = {"leader_id": self.members.leader_id, "most_members": self.members.most}
+        return {**plain, **of_members, "members": [m.as_dict() for m in self.members.values()]}
 
     def advance(self, event: Input, topics: TopicView) -> Items:
         """Apply one event of the group; every event ends in a Version's cause or as an EventOutcome."""
@@ -131,13 +134,12 @@ class ComputedGroup:
             return self._take_over(predecessor, member, event, topics)
         if known is not None:
             member.last_seen_ms = max(member.last_seen_ms, known.last_seen_ms)
-        self.members[member_id] = member
+        self.members.add(member)
         return self._rebalance(topics, event.event_time_ms, f"member_joined {member_id}", _applied(event))
 
     def _take_over(self, old: Member, new: Member, event: Input, topics: TopicView) -> Items:
         """Let a static member's new incarnation stand in its predecessor's place (KIP-345)."""
-        order = [new if m is old else m for m in self.members.values() if m.member_id != new.member_id]
-        self.members = {m.member_id: m for m in order}
+        self.members.replace(old, new)
         for owners in (self.assignment, self.unreleased, self.basis, self.target):
             if owners and old.member_id in owners:
                 renamed = {new.member_id if m == old.member_id else m: ts for m, ts in owners.items()}
@@ -212,9 +214,9 @@ class ComputedGroup:
 
     def _group_settings(self, event: Input, topics: TopicView) -> Items:
         wanted = event.body.get("assignor")
-        if wanted is not None and wanted not in REGISTRY and wanted not in self._rules.plugins:
-            known = ", ".join(repr(name) for name in sorted({*REGISTRY, *self._rules.plugins}))
-            return [_ignored(event, f"unknown assignor {wanted!r}; known: {known}")]
+        known = known_names(self._rules.plugins)
+        if wanted is not None and wanted not in known:
+            return [_ignored(event, f"unknown assignor {wanted!r}; known: {', '.join(map(repr, known))}")]
         self.pinned_protocol = wanted
         if not self.members:
             return list(_applied(event))
@@ -224,7 +226,7 @@ class ComputedGroup:
     def _group_deleted(self, event: Input, topics: TopicView) -> Items:
         if self.group_state == "Dead" or self.version == 0:
             return [_ignored(event, "the group does not exist")]
-        self.members.clear()
+        self.members = Members()
         fields = {**without_members("Dead"), "pinned_protocol": None}
         return self._change(
             topics, event.event_time_ms, "group_deleted", _applied(event), kind="deleted", **fields
@@ -278,7 +280,7 @@ class ComputedGroup:
         return next((m for m in is_static if m.group_instance_id == group_instance_id), None)
 
     def _remove(self, member_id: str) -> None:
-        self.members.pop(member_id, None)
+        self.members.remove(member_id)
         self.unreleased.pop(member_id, None)
 
     def _rebalance(
@@ -295,10 +297,11 @@ class ComputedGroup:
         if not self.members:
             fields = {**without_members("Empty"), "generation_id": self.generation_id + 1}
             return self._change(topics, now_ms, reason, cause, **fields)
-        lists = [m.protocols or self._rules.default_protocols for m in self.members.values()]
+        default = self._rules.default_protocols
+        lists = {member_id: m.protocols or default for member_id, m in self.members.items()}
         protocol = self.pinned_protocol or choose_protocol(lists)
         if protocol is None:
-            told = "; ".join(f"{m} lists {', '.join(ps)}" for m, ps in zip(self.members, lists, strict=True))
+            told = "; ".join(f"{m} lists {', '.join(ps)}" for m, ps in lists.items())
             problem = ("NoCommonAssignor", f"there is no assignor that all list: {told}")
             return self._hold(topics, now_ms, reason, cause, problem)
         subscribed = self._subscribed(topics)
@@ -310,13 +313,13 @@ class ComputedGroup:
                 for o in cause
             ]
         try:
-            assignor = self._assignor(protocol)
+            assignor = get_assignor(protocol, self._rules.plugins)
             call = AssignorCall(assignor, self.members, subscribed, topics)
             plan = plan_eager if assignor.rebalance_protocol == "EAGER" else plan_cooperative
             fields = plan(self._standing(), call, topics, now_ms + self._rules.revocation_timeout_ms)
-        except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; it costs its own group only
-            text = f"assignor {protocol!r} raised {type(error).__name__}: {error}"
-            return self._hold(topics, now_ms, reason, cause, ("AssignorFailed", text))
+        except Exception as error:  # noqa: BLE001 - whatever fails here costs its own group only
+            problem = ("AssignorFailed", describe_failure(protocol, error))
+            return self._hold(topics, now_ms, reason, cause, problem)
         fields |= {"protocol": protocol, "fingerprint": fingerprint}
         return self._change(topics, now_ms, reason, cause, **fields)
 
@@ -325,10 +328,6 @@ class ComputedGroup:
 
     def _subscribed(self, topics: TopicView) -> dict[str, tuple[str, ...]]:
         return {m.member_id: resolve_topics(m, topics) for m in self.members.values()}
-
-    def _assignor(self, protocol: str) -> Assignor:
-        target = self._rules.plugins.get(protocol)
-        return load_plugin(target, protocol) if target is not None else get_assignor(protocol)
 
     def _change(
         self,
@@ -397,8 +396,7 @@ class ComputedGroup:
     ) -> Version:
         subscribed = {m: frozenset(ts) for m, ts in self._subscribed(topics).items()}
         names = {t for owners in (subscribed, self.assignment) for ts in owners.values() for t in ts}
-        protocol = self.protocol
-        assignor = REGISTRY.get(protocol) if protocol else None
+        assignor = find_assignor(self.protocol, self._rules.plugins)
         return Version(
             kind=kind,
             version=self.version,
@@ -406,9 +404,10 @@ class ComputedGroup:
             incarnation=self.incarnation,
             group_kind="computed",
             protocol_type="consumer",
-            protocol=protocol,
+            protocol=self.protocol,
+            assignor=assignor,
             rebalance_protocol=assignor.rebalance_protocol if assignor else None,
-            leader_id=None,
+            leader_id=self.members.leader_id,
             group_state=self.group_state,
             phase=self.phase,
             is_final=self.is_final,

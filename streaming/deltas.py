@@ -128,20 +128,36 @@ def count_unowned(version: Version) -> int:
 def unowned_by_topic(version: Version) -> dict[str, int]:
     """Count unowned partitions for each subscribed topic that has any, sorted by topic.
 
-    In a computed Connect group: a configured connector's tasks and the connector itself.
+    In a Connect group: parts of each configured connector that nobody runs, itself among them.
     """
+    if version.protocol_type == "connect":
+        return {connector: len(parts) for connector, parts in unrun_by_connector(version).items()}
     owned: dict[str, set[int]] = {}
     for _, topic, partition in owned_pairs(version.assignment):
         owned.setdefault(topic, set()).add(partition)
-    is_connect = version.protocol_type == "connect"
-    wanted = {t for topics in version.subscribed.values() for t in topics}
     counts = {}
-    for topic in sorted(version.topic_counts if is_connect and version.members else wanted):
+    for topic in sorted({t for topics in version.subscribed.values() for t in topics}):
         count = version.topic_counts.get(topic, 0)
-        missing = count + is_connect - sum(1 for p in owned.get(topic, ()) if p < count)
+        missing = count - sum(1 for p in owned.get(topic, ()) if p < count)
         if missing > 0:
             counts[topic] = missing
     return counts
+
+
+def unrun_by_connector(version: Version) -> dict[str, list[int]]:
+    """List what of each configured connector nobody runs: its task numbers, -1 for the connector itself.
+
+    Sorted; empty for a group without workers. An observed group's configuration is
+    the one that `expected_connect` reads off the records.
+    """
+    if not version.members:
+        return {}
+    running = {(connector, number) for _, connector, number in owned_pairs(version.assignment)}
+    missing = {
+        connector: [n for n in range(-1, count) if (connector, n) not in running]
+        for connector, count in sorted(version.topic_counts.items())
+    }
+    return {connector: parts for connector, parts in missing.items() if parts}
 
 
 def inspect_version(old: Owners, version: Version, deltas: Sequence[Mapping[str, Any]], balance: Row) -> Row:
@@ -199,6 +215,8 @@ def _moved_and_kept(old: Owners, version: Version) -> tuple[int, int]:
 
 def _assignor_of(version: Version) -> Assignor | None:
     """Look up what the version's assignor promises; KIP-848's go by their own names here."""
+    if version.assignor is not None:
+        return version.assignor
     name = version.protocol or ""
     return REGISTRY.get(f"server-{name}" if version.rebalance_protocol == "CONSUMER" else name)
 

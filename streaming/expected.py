@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from itertools import islice, product
 from typing import TYPE_CHECKING
 
-from assignors import Assignor, AssignorMemory, get_assignor, load_plugin
+from assignors import REGISTRY, Assignor, AssignorMemory, get_assignor
 from assignors.errors import AssignorError, UnknownAssignorError
 from assignors.model import NO_GENERATION, Subscription, TopicMetadata
+from assignors.plugins import describe_failure
 
 if TYPE_CHECKING:
     from streaming.model import MemberInfo, Owners, TopicState, TopicView
@@ -165,16 +166,6 @@ def recognise_client(member: JoinedMember) -> str | None:
     return LIBRDKAFKA if given == 0 else None
 
 
-def find_assignor(protocol: str, plugins: Mapping[str, str]) -> Assignor:
-    """Give the assignor that the clients call so; a configured plug-in goes before our own.
-
-    Raises:
-        UnknownAssignorError: nobody here knows the name.
-        AssignorError: the configured plug-in cannot be loaded.
-    """
-    return load_plugin(plugins[protocol], protocol) if protocol in plugins else get_assignor(protocol)
-
-
 def judge_generation(
     protocol: str,
     members: Sequence[JoinedMember],
@@ -196,14 +187,13 @@ def judge_generation(
         leader_id: who computed the observed assignment.
         event_time_ms: when the generation was recorded.
         memory: what the leader's assignor remembers from before.
-        plugins: protocol -> "module:function" of the settings.
+        plugins: protocol -> "module:attribute" of the settings and entry points.
 
     Returns:
         Status equal, different, stale_metadata, unknown or (no members) not_applicable.
     """
     if not members:
         return Verdict(owners=None, status="not_applicable", memory=memory)
-    plugins = plugins or {}
     subscriptions = {m.member_id: m.subscription for m in members if m.subscription is not None}
     unread = [m.member_id for m in members if m.subscription is None]
     if unread:
@@ -214,17 +204,17 @@ def judge_generation(
     if unheard:
         return _unknown(f"no partition count is known of {', '.join(map(repr, unheard))}", memory)
     try:
-        assignor = find_assignor(protocol, plugins)
+        assignor = get_assignor(protocol, plugins)
     except UnknownAssignorError:
         return _unknown(f"assignor {protocol!r} is not known here: a plug-in of the clients", memory)
     except AssignorError as error:
-        return _unknown(str(error.args[0]), memory)
+        return _unknown(describe_failure(protocol, error), memory)
     trial = _Trial(assignor, subscriptions, topics, generation_id, memory)
     observed = {m.member_id: m.assigned for m in members}
     try:
         owners, memory_after = trial.run(counts)
     except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; it costs its own group only
-        return _unknown(_refusal(protocol, error), memory)
+        return _unknown(describe_failure(protocol, error), memory)
     if owners is None:
         note = "what the leader remembers of earlier generations is not known, and it matters here"
         return _unknown(note, memory_after)
@@ -242,7 +232,7 @@ def judge_generation(
                 owners=stale, status="stale_metadata", note=note, leader_counts=changed, memory=stale_memory
             )
     leader = next((m for m in members if m.member_id == leader_id), None)
-    note = _likely_cause(protocol, leader, leader_id, topics, names, is_plugin=protocol in plugins)
+    note = _likely_cause(protocol, leader, leader_id, topics, names, is_plugin=protocol not in REGISTRY)
     return Verdict(owners=owners, status="different", note=note, memory=memory_after)
 
 
@@ -354,12 +344,6 @@ def _likely_cause(
     if leader is None:
         return "the leader is not known, so its client may have another algorithm"
     return "no cause found: the inputs are known and the leader looks like a Java client"
-
-
-def _refusal(protocol: str, error: Exception) -> str:
-    if isinstance(error, AssignorError):
-        return f"assignor {protocol!r} refuses these inputs: {error.args[0]}"
-    return f"assignor {protocol!r} raised {type(error).__name__}: {error}"
 
 
 def _unknown(note: str, memory: LeaderMemory) -> Verdict:

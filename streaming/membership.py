@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import re2
 
-from assignors.java_order import hash_map_order
+from assignors.java_order import capacity_for, hash_map_order, hash_order, string_hash, utf16_key
 from streaming.model import MemberInfo
 
 if TYPE_CHECKING:
@@ -99,6 +99,43 @@ class Member:
 _FRESH = Member(member_id="")
 
 
+class Members(dict[str, Member]):
+    """The members of a group in join order, and who of them would lead it in Kafka.
+
+    The first to join leads. When the leader goes, the next is the first in the order of the
+    coordinator's HashMap, whose size goes by `most`, the most members that it ever held.
+
+    Source: ClassicGroup.add, remove and replaceStaticMember.
+    """
+
+    def __init__(self, members: Iterable[Member] = (), leader_id: str | None = None, most: int = 0) -> None:
+        """Start with nobody, or where an earlier batch left off."""
+        super().__init__((member.member_id, member) for member in members)
+        self.leader_id = leader_id
+        self.most = max(most, len(self))
+
+    def add(self, member: Member) -> None:
+        """Let a member in, or take its newer subscription."""
+        self[member.member_id] = member
+        self.most = max(self.most, len(self))
+        self.leader_id = self.leader_id or member.member_id
+
+    def remove(self, member_id: str) -> None:
+        """Let a member go, if it is there."""
+        self.pop(member_id, None)
+        if member_id == self.leader_id:
+            order = hash_order(list(self), string_hash, utf16_key, capacity=capacity_for(self.most))
+            self.leader_id = order[0] if order else None
+
+    def replace(self, old: Member, new: Member) -> None:
+        """Let a static member's new incarnation come for its predecessor, as the last to join."""
+        leader_id = new.member_id if self.leader_id == old.member_id else self.leader_id
+        del self[old.member_id]
+        self.pop(new.member_id, None)
+        self[new.member_id] = new
+        self.leader_id = leader_id
+
+
 @lru_cache(maxsize=256)
 def _compiled(pattern: str) -> Any:
     return re2.compile(pattern)
@@ -123,11 +160,11 @@ def reads_topic(member: Member, topic: str) -> bool:
     return _compiled(member.topics_pattern).fullmatch(topic) is not None
 
 
-def choose_protocol(members: Iterable[Sequence[str]]) -> str | None:
+def choose_protocol(members: Mapping[str, Sequence[str]]) -> str | None:
     """Choose the assignor among the members' lists as Kafka's coordinator does.
 
     Args:
-        members: each member's protocols, most wanted first, in join order.
+        members: member_id -> its protocols, most wanted first; in join order.
 
     Returns:
         The protocol that most members put first among those that all of them
@@ -136,17 +173,17 @@ def choose_protocol(members: Iterable[Sequence[str]]) -> str | None:
 
     Source: ClassicGroup.selectProtocol, ClassicGroupMember.vote.
 
-    >>> choose_protocol([["range", "sticky"], ["sticky", "range"], ["sticky", "range"]])
+    >>> choose_protocol({"A": ["range", "sticky"], "B": ["sticky", "range"], "C": ["sticky", "range"]})
     'sticky'
     """
-    lists = list(members)
-    if not lists:
+    if not members:
         return None
-    candidates = set(lists[0]).intersection(*lists[1:])
+    first, *rest = members.values()
+    candidates = set(first).intersection(*rest)
+    if not candidates:
+        return None
     votes: dict[str, int] = {}
-    for protocols in lists:
-        choice = next((p for p in protocols if p in candidates), None)
-        if choice is None:
-            return None
+    for member_id in hash_map_order(members):
+        choice = next(p for p in members[member_id] if p in candidates)
         votes[choice] = votes.get(choice, 0) + 1
     return max(hash_map_order(votes), key=votes.__getitem__)

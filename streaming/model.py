@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from assignors import Assignor
 
 Owners = dict[str, dict[str, list[int]]]
 """member_id -> topic -> partition numbers. In a Connect group: worker ->
@@ -33,6 +36,16 @@ class Position:
     path: str
     partition: int
     offset: int
+
+    @property
+    def stream(self) -> str:
+        """Name the ordered stream below the source: a file, or a topic's partition as Kafka writes it."""
+        return self.path if self.partition < 0 else f"{self.path}-{self.partition}"
+
+    @property
+    def ordinal(self) -> int:
+        """Say how far the stream is read with this record: the line, or the offset behind it."""
+        return self.offset if self.partition < 0 else self.offset + 1
 
     def follows_stream_of(self, other: Position) -> bool:
         """Say whether the two lie in one ordered stream, so that comparing them means something."""
@@ -150,8 +163,8 @@ class Version:
 
     `subscribed` maps each member to the topics it may own (patterns resolved),
     empty for Connect. `topic_counts` are the partition counts used for every
-    topic somebody subscribes to or owns (computed Connect groups: connector -> number of
-    tasks). `expected` is what the assignor should
+    topic somebody subscribes to or owns (Connect groups: connector -> number of tasks, as
+    far as known). `expected` is what the assignor should
     have given, None where that is not known; for a computed group it is the
     target that the assignment moves towards.
 
@@ -165,6 +178,8 @@ class Version:
     `instance_moves` maps a replaced static member's old member_id to its new one.
     `basis` is the assignment before a move began, so that the second generation of a
     cooperative or eager move counts what moved across both; None: the previous version's.
+    `assignor` is the one that a computed group goes by, with what it declares; None where
+    the protocol's name must tell.
     `refused` is the version that a critical check refused, on the row that holds it back.
     `problem` names the alert that this version raises at once and says why: a held
     generation, no common assignor, an assignor that failed.
@@ -196,6 +211,7 @@ class Version:
     basis: Owners | None = None
     problem: tuple[str, str] | None = None
     refused: Version | None = None
+    assignor: Assignor | None = None
 
 
 def owners_copy(owners: Owners) -> Owners:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from assignors.plugins import find_load_failures, find_plugins
+
 if TYPE_CHECKING:
     from conf.settings import Settings
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +36,8 @@ class GroupRules:
     for it. `revocation_timeout_action` says what happens when a member has
     not confirmed its revocations in time: "reassign" gives them on all the same,
     "remove" takes the member out of the group first. `plugins` maps a protocol
-    name to "module:function". `alerts` maps alertname to rule; a rule that is
+    name to "module:attribute", never the assignor itself, so that each executor
+    imports its own. `alerts` maps alertname to rule; a rule that is
     switched off is absent.
     """
 
@@ -48,8 +54,15 @@ class GroupRules:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> GroupRules:
-        """Take the rules out of the settings."""
+        """Take the rules out of the settings, with the plug-ins that installed packages offer.
+
+        To be called once, in the driver: what is found here is what every executor
+        gets. A plug-in that cannot be used is logged; it costs the groups that choose it.
+        """
         groups = settings.groups
+        plugins, left_out = find_plugins(groups.plugins)
+        for problem in (*left_out, *find_load_failures(plugins)):
+            _logger.warning("%s", problem)
         return cls(
             default_protocols=tuple(groups.assignors),
             connect_assignor=groups.connect_assignor,
@@ -59,7 +72,7 @@ class GroupRules:
             static_session_timeout_ms=groups.static_session_timeout_ms,
             rebalance_delay_ms=groups.rebalance_delay_ms,
             dedupe_window_ms=groups.dedupe_window_ms,
-            plugins=dict(groups.plugins),
+            plugins=plugins,
             alerts={
                 name: AlertRule(
                     alertname=name,

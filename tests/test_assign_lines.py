@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from assignors import Assignment, Assignor, load_plugin
+from assignors import Assignment
 from console.assign_lines import answer_lines, run_assign_lines
 
 _CASE: dict[str, Any] = {
@@ -188,10 +188,7 @@ def _raise(topics: Any, subscriptions: Any, memory: Any) -> Assignment:
 
 def test_a_plugin_answers_and_one_that_raises_costs_its_own_line() -> None:
     """Plug-ins stand beside Kafka's assignors under names of their own."""
-    plugins: dict[str, Assignor] = {
-        name: load_plugin(f"{__name__}:{function}", name)
-        for name, function in (("last", "_give_all_to_the_last"), ("raising", "_raise"))
-    }
+    plugins = {"last": f"{__name__}:_give_all_to_the_last", "raising": f"{__name__}:_raise"}
     lines = [json.dumps({**_CASE, "assignor": name}) for name in ("raising", "last")]
     raising, last = answer_lines(lines, plugins)
     assert raising["error"] == "assignor_error"

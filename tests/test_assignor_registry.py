@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
 
 import pytest
 
@@ -18,9 +17,6 @@ from assignors import (
     UnknownAssignorError,
     assign_sticky,
     get_assignor,
-    load_entry_points,
-    load_plugin,
-    registry,
 )
 from tests.assigning import topics_of
 
@@ -45,47 +41,6 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     ):
         get_assignor("rnage")
     assert str(AssignorError()) == ""
-
-
-def test_a_plugin_cannot_take_the_place_of_kafkas() -> None:
-    """A plug-in called "range" is not what "range" gives."""
-    plugin = load_plugin("assignors.sticky:assign_sticky", "range")
-    assert get_assignor("range", {"range": plugin}) is REGISTRY["range"]
-    assert get_assignor("mine", {"mine": plugin}) is plugin
-
-
-@pytest.mark.parametrize(
-    ("path", "says"),
-    [
-        ("assignors.sticky", "must have the form"),
-        ("no.such.module:f", "cannot be imported"),
-        ("assignors.sticky:no_such", "cannot be imported"),
-        ("assignors.model:NO_GENERATION", "is a int"),
-    ],
-)
-def test_a_plugin_that_is_none_names_the_setting(path: str, says: str) -> None:
-    """The message holds the setting's value and what is wrong with it."""
-    with pytest.raises(AssignorError, match=says) as raised:
-        load_plugin(path)
-    assert repr(path) in str(raised.value)
-
-
-def test_a_plugin_is_an_assignor_like_others() -> None:
-    """Without a name it is called by its path."""
-    plugin = load_plugin("assignors.sticky:assign_sticky")
-    got = plugin.function(topics_of(t=2), {"A": Subscription(topics=("t",))}, None)
-    assert plugin.name == "assignors.sticky:assign_sticky"
-    assert got.loads() == {"A": 2}
-
-
-def test_entry_points_offer_assignors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One group of entry points, loaded by name; Kafka's names are taken."""
-    offered = [EntryPoint("mine", "assignors.sticky:assign_sticky", registry.ENTRY_POINT_GROUP)]
-    monkeypatch.setattr(registry, "entry_points", lambda group: offered if group else [])
-    assert load_entry_points()["mine"].function is assign_sticky
-    offered.append(EntryPoint("range", "assignors.sticky:assign_sticky", registry.ENTRY_POINT_GROUP))
-    with pytest.raises(AssignorError, match="'range'"):
-        load_entry_points()
 
 
 @pytest.mark.parametrize("name", ["roundrobin", "sticky", "cooperative-sticky"])

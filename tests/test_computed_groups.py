@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assignors import Assignment
 from streaming.rules import AlertRule, GroupRules
 from tests.playing import Player, at, event, join, moves, owned, tick, topic
 
@@ -56,6 +55,54 @@ def test_cooperative_move_takes_two_generations() -> None:
     assert all(m.startswith("C1 +") for m in moves(final))
     assert [(d["from_member_id"], d["to_member_id"]) for d in middle["deltas"]] == [("C0", "C1")] * 2
     assert [(d["from_member_id"], d["to_member_id"]) for d in final["deltas"]] == [("C0", "C1")] * 2
+
+
+@pytest.mark.parametrize(
+    ("trigger", "after"),
+    [
+        (join("C2", 80, "t0"), {"C0": ["t0p0", "t0p1"], "C1": ["t0p2"], "C2": ["t0p3"], "P": []}),
+        (event("member_left", 80, "C1"), {"C0": ["t0p0", "t0p1", "t0p2", "t0p3"], "P": []}),
+        # C0 is silent for longer than it may.
+        (tick(300), {"C1": ["t0p0", "t0p1", "t0p2", "t0p3"], "P": []}),
+        (
+            event("subscription_changed", 80, "C1", topics=["t0", "t1"]),
+            {"C0": ["t0p0", "t0p1"], "C1": ["t0p2", "t0p3", "t1p0"], "P": []},
+        ),
+        (topic("new", 1, 80), {"C0": ["newp0", "t0p0", "t0p1"], "C1": ["t0p2", "t0p3"], "P": []}),
+        (topic("t0", 6, 80), {"C0": ["t0p0", "t0p1", "t0p2"], "C1": ["t0p3", "t0p4", "t0p5"], "P": []}),
+        (topic("t0", 0, 80), {"C0": [], "C1": [], "P": []}),
+        (topic("logs-eu", 1, 80), {"C0": ["t0p0", "t0p1"], "C1": ["t0p2", "t0p3"], "P": ["logs-eup0"]}),
+    ],
+    ids=[
+        "a member joins",
+        "a member leaves",
+        "a member is expired",
+        "a member changes its subscription",
+        "a subscribed topic appears",
+        "a subscribed topic grows",
+        "a subscribed topic goes",
+        "a new topic matches a pattern",
+    ],
+)
+def test_what_makes_a_group_rebalance(trigger: dict[str, Any], after: dict[str, list[str]]) -> None:
+    """Each of Kafka's triggers makes one new assignment, of exactly the partitions and members there are."""
+    player = Player(EAGER)
+    player.play(
+        [
+            topic("t0", 4),
+            topic("t1", 1),
+            join("C0", 1, "t0", "new", session_timeout_ms=200_000),
+            join("C1", 2, "t0"),
+            join("P", 3, topics_pattern="logs-.*"),
+            tick(70),
+        ]
+    )
+    before = player.versions()[-1]
+    player.play([trigger, tick((trigger["event_time"] - at(0)) / 1000 + 70)])
+    row = player.versions()[-1]
+    assert row["generation_id"] > before["generation_id"]
+    assert row["is_final"]
+    assert {member: sorted(owns) for member, owns in owned(row).items()} == after
 
 
 def test_confirmation_of_another_generation_is_ignored() -> None:
@@ -366,43 +413,6 @@ def test_held_generation_keeps_the_old_one_and_the_next_event_recomputes() -> No
     player.play([event("member_heartbeat", 3, "C0")])
     assert (player.versions()[-1]["kind"], player.versions()[-1]["generation_id"]) == ("rebalance", 2)
     assert player.alerts() == [("GenerationHeld", "firing"), ("GenerationHeld", "resolved")]
-
-
-def give_all_to_everybody(topics: Any, subscriptions: Any, memory: Any) -> Assignment:
-    """Cheat: every member owns every partition."""
-    every = [(t, p) for t in topics for p in topics[t].partitions]
-    return Assignment.of(dict.fromkeys(subscriptions, every))
-
-
-def raise_always(topics: Any, subscriptions: Any, memory: Any) -> Assignment:
-    """Fail as a plug-in may."""
-    raise RuntimeError("out of luck")
-
-
-def test_plug_in_that_raises_costs_only_a_held_version() -> None:
-    """An assignor's exception becomes a held row and an alert, never an end of the stream."""
-    rules = GroupRules(
-        plugins={"unlucky": "tests.test_computed_groups:raise_always"},
-        alerts={"AssignorFailed": AlertRule(alertname="AssignorFailed", severity="critical")},
-    )
-    player = Player(rules)
-    player.play(
-        [topic("t0", 2), join("C0", 1, "t0", protocols=["unlucky"]), join("C0", 1, "t0", group_id="fine")]
-    )
-    assert player.versions()[-1]["kind"] == "held"
-    assert "RuntimeError: out of luck" in player.versions()[-1]["alerts"][0]["description"]
-    assert player.versions("fine")[-1]["kind"] == "rebalance"
-
-
-def test_plug_in_that_cheats_shows_in_the_check_inputs() -> None:
-    """A partition with two owners is counted where the critical check looks."""
-    rules = GroupRules(plugins={"cheat": "tests.test_computed_groups:give_all_to_everybody"})
-    player = Player(rules)
-    player.play(
-        [topic("t0", 2), join("C0", 1, "t0", protocols=["cheat"]), join("C1", 1, "t0", protocols=["cheat"])]
-    )
-    player.play([tick(200)])
-    assert player.versions()[-1]["check_inputs"]["duplicate_owners"] == 2
 
 
 def test_deleted_group_starts_anew() -> None:

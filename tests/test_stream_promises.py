@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-DEMO = Path(__file__).parents[1] / "console" / "demo"
+ROOT = Path(__file__).parents[1]
+DEMO = ROOT / "console" / "demo"
 PATHS = {"driver": "5000", "executors": "0"}
 
 
@@ -65,42 +66,67 @@ def test_corrupt_lines_are_rejected_and_the_good_between_them_applied(
     assert len(rows_of(settings, "groups", "group_id")) == 20
 
 
+def strict_suite(file: Path) -> Path:
+    """Write a suite of a user's own, in which the spread that an assignor promises is critical."""
+    suite = json.loads((ROOT / "checkpoints" / "balance.json").read_text())
+    (spread,) = [e for e in suite["expectations"] if e["meta"]["check"] == "excess_spread"]
+    spread["severity"] = "critical"
+    file.write_text(json.dumps(suite))
+    return file
+
+
 @pytest.mark.parametrize("path", PATHS)
 def test_a_cheating_assignor_is_held_and_costs_its_own_group_only(
     spark: SparkSession, tmp_path: Path, path: str
 ) -> None:
-    """Great Expectations finds the double owners before the commit: held, told, and nothing emitted."""
+    """What breaks the rules is refused where the plug-in is asked, what breaks a check by Great Expectations.
+
+    Both before the commit: held, told, and nothing emitted, until the group goes by another assignor.
+    """
+    alert_of = {"cheated": "AssignorFailed", "uneven": "GenerationHeld"}
     story = [event("topic_changed", 0, topic="orders", partitions=2)]
-    for group, protocol in (("cheated", "cheat"), ("fine", "range")):
+    for group, protocol in (("cheated", "cheat"), ("uneven", "uneven"), ("fine", "range")):
         for member in ("C0", "C1"):
             more = {"member_id": member, "topics": ["orders"], "protocols": [protocol]}
             story.append(event("member_joined", 1, group_id=group, **more))
-    story.append(event("group_settings", 300, group_id="cheated", assignor="cooperative-sticky"))
+    story += [
+        event("group_settings", 300, group_id=group, assignor="cooperative-sticky") for group in alert_of
+    ]
     story.append(event("time_advanced", 900))
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.jsonl").write_text("\n".join(story) + "\n")
-    plugin = {"groups.plugins.cheat": "tests.test_computed_groups:give_all_to_everybody"}
-    settings = make_settings(tmp_path / "job", batch__local_max_records=PATHS[path], **plugin)
+    plugins = {
+        "groups.plugins.cheat": "tests.test_plugins:give_all_to_everybody",
+        "groups.plugins.uneven": "tests.test_plugins:uneven",
+        "checks.suite": str(strict_suite(tmp_path / "strict.json")),
+    }
+    settings = make_settings(tmp_path / "job", batch__local_max_records=PATHS[path], **plugins)
     Job(spark, settings).run(once=True)
     log = sorted(
         rows_of(settings, "generations", "log_seq", "group_id", "kind", "version", "generation_id", "deltas"),
         key=lambda row: row["log_seq"],
     )
-    cheated = [row for row in log if row["group_id"] == "cheated" and row["kind"] != "state"]
-    # Alone, the first member may have everything; whatever gives both of them everything is held.
-    assert cheated[0]["kind"] == "rebalance"
-    held = [row for row in cheated if row["kind"] == "held"]
-    assert held
+    held = [row for row in log if row["kind"] == "held"]
     assert [row["deltas"] for row in held] == [[]] * len(held)
-    assert cheated[-1]["kind"] == "rebalance"
+    assert {row["group_id"] for row in held} == set(alert_of)
+    for group in alert_of:
+        kinds = [row["kind"] for row in log if row["group_id"] == group and row["kind"] != "state"]
+        # Alone, the first member may have everything.
+        assert (kinds[0], kinds[-1]) == ("rebalance", "rebalance")
     assert {row["kind"] for row in log if row["group_id"] == "fine"} <= {"rebalance", "state"}
     told = rows_of(settings, "checks", "group_id", "version", "check", "success", "observed")
     failed = {(r["group_id"], r["version"], r["check"]) for r in told if not r["success"]}
-    assert failed == {("cheated", row["version"], "duplicate_owners") for row in held}
-    alerts = rows_of(settings, "alert_events", "group_id", "alertname", "status", "change_number")
-    changes = sorted((a["change_number"], a["status"]) for a in alerts if a["alertname"] == "GenerationHeld")
-    assert [status for _, status in changes] == ["firing", "resolved"]
-    assert {a["group_id"] for a in alerts if a["alertname"] == "GenerationHeld"} == {"cheated"}
+    assert failed == {("uneven", r["version"], "excess_spread") for r in held if r["group_id"] == "uneven"}
+    alerts = rows_of(
+        settings, "alert_events", "group_id", "alertname", "status", "change_number", "description"
+    )
+    for group, alertname in alert_of.items():
+        changes = [a for a in alerts if a["alertname"] == alertname]
+        assert {a["group_id"] for a in changes} == {group}
+        changes.sort(key=lambda a: a["change_number"])
+        assert [a["status"] for a in changes] == ["firing", "resolved"]
+    (why,) = [a["description"] for a in alerts if (a["group_id"], a["status"]) == ("cheated", "firing")]
+    assert why.startswith("assignor 'cheat' gave 'C1' partition 0 of topic 'orders', which 'C0' has already")
 
 
 def demo_settings(root: Path, local_max_records: str) -> Settings:

@@ -92,6 +92,7 @@ public final class Oracle {
             case "server-range", "server-uniform" -> ServerCases.assign(kind, given);
             case "connect-eager" -> ConnectCases.eager(JSON, given);
             case "connect-incremental" -> ConnectCases.incremental(JSON, given);
+            case "classic-group" -> GroupCases.play(given);
             case "connect-workers" -> ConnectWorkers.play(JSON, given);
             default -> CollectionCases.answer(kind, given);
         };
