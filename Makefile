@@ -66,6 +66,6 @@ soak: needs-java $(STAMP)
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
 
 clean:
-	rm -rf .venv .demo .bench build dist spark-warehouse metastore_db derby.log tests/oracle/target
+	rm -rf .venv .demo .bench build dist spark-warehouse metastore_db derby.log tests/oracle/target tests/broker/target
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""What tests share: one Spark session, Kafka's own classes, and how hard Hypothesis tries."""
+"""What tests share: one Spark session, Kafka's own classes, one broker, and how hard Hypothesis tries."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.kafka_cluster import KafkaBroker
     from tests.parity.oracle import Oracle
 
 # Two shared cores make any deadline a coin toss. CI must fail or pass twice alike.
@@ -55,3 +56,21 @@ def oracle() -> Iterator[Oracle]:
         if os.environ.get("CI") == "true":
             raise
         pytest.skip(f"Kafka's own classes were not asked: {error}")
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """Start one broker for all tests marked `live`; where none can be built they are skipped, never in CI.
+
+    Tests share it: each names topics and groups of its own, and none stops it.
+    """
+    from tests.kafka_cluster import KafkaBroker, KafkaUnavailableError, build_kafka
+
+    try:
+        build_kafka()
+    except KafkaUnavailableError as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"no real broker was asked: {error}")
+    with KafkaBroker(tmp_path_factory.mktemp("kafka"), rack="rack-a") as running:
+        yield running
