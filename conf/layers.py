@@ -85,7 +85,7 @@ class Layers:
         expected = self._type_at(key)
         if kind == "missing":
             return self._line(key, f"is missing; it must be {describe_allowed(expected)}")
-        shown = "'***'" if _bare(expected) is SecretStr else _shortened(detail["input"])
+        shown = "'***'" if _holds_secrets(expected) else _shortened(detail["input"])
         return self._line(key, f"is {shown}; it must be {describe_allowed(expected)}")
 
     def _line(self, key: Key, text: str, where: str | None = None) -> str:
@@ -119,7 +119,9 @@ class Layers:
         key: Key = ()
         while names:
             expected = _bare(self._type_at(key))
-            if get_origin(expected) is dict:
+            if _section_by_name(expected) is not None:
+                key, names = (*key, self._name_of_section(key, names[0], where)), names[1:]
+            elif get_origin(expected) is dict:
                 # Names in a table of names may have dots (spark.sql...), so the rest is one name.
                 rest = ".".join(names)
                 key, names = (*key, _same_but_case(rest, self._keys_at(key)) or rest), []
@@ -143,18 +145,30 @@ class Layers:
                     return
                 key, names = (*key, name), names[1:]
         expected = self._type_at(key)
-        if _known_keys(expected) or _entry_model(expected) is not None:
+        if _known_keys(expected) or _entry_model(expected) or _section_by_name(expected):
             self.problems.append(self._line(key, "is a section; set its keys one by one", where))
             return
         value = _value_of(text, expected)
-        holder = self._at(key[:-1])
+        holder = self._made_at(key[:-1], where)
         if isinstance(holder, dict):
-            merged = value if isinstance(value, dict) else None
-            if merged is not None and isinstance(holder.get(key[-1]), dict):
-                self._merge(holder[key[-1]], dict(_flat(merged, "")), key, where)
-            else:
-                holder[key[-1]] = value
-            self._where_by_key[key] = where
+            if isinstance(value, dict):
+                value = dict(_flat(value, ""))
+            self._merge(holder, {str(key[-1]): value}, key[:-1], where)
+
+    def _name_of_section(self, key: Key, name: str, where: str) -> str:
+        """Find a section of a table of sections by name; a new one from the environment is lower case."""
+        is_shouted = name.isupper() and not where.startswith("--set")
+        return _same_but_case(name, self._keys_at(key)) or (name.lower() if is_shouted else name)
+
+    def _made_at(self, key: Key, where: str) -> Any:
+        """Give what is at `key`, with the tables on the way there that no layer has named yet."""
+        here: Any = self._values
+        for depth, part in enumerate(key, start=1):
+            if isinstance(here, dict) and part not in here:
+                here[part] = {}
+                self._where_by_key[key[:depth]] = where
+            here = here[part] if _has(here, part) else None
+        return here
 
     def _at(self, key: Key) -> Any:
         here: Any = self._values
@@ -251,6 +265,21 @@ def _entry_model(expected: Any) -> type[BaseModel] | None:
     return entry if isinstance(entry, type) and issubclass(entry, BaseModel) else None
 
 
+def _section_by_name(expected: Any) -> type[BaseModel] | None:
+    """Give the model of the sections in a table of sections, None for anything else."""
+    bare = _bare(expected)
+    inner = _bare(get_args(bare)[1]) if get_origin(bare) is dict else None
+    return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
+
+
+def _holds_secrets(expected: Any) -> bool:
+    """Say whether a value that belongs here may hold a secret, even when its form is wrong."""
+    bare = _bare(expected)
+    if isinstance(bare, type) and issubclass(bare, BaseModel):
+        return any(_holds_secrets(inner) for _, inner in _fields(bare))
+    return bare is SecretStr or any(_holds_secrets(inner) for inner in get_args(bare))
+
+
 def _leaves(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str]]:
     for name, expected in _fields(model):
         bare = _bare(expected)
@@ -266,7 +295,13 @@ def _flatten_names(values: dict[str, Any], model: type[BaseModel]) -> dict[str, 
     expected_by_name = dict(_fields(model))
     for name, value in values.items():
         bare = _bare(expected_by_name.get(name))
-        if isinstance(value, dict) and get_origin(bare) is dict:
+        section = _section_by_name(bare)
+        if isinstance(value, dict) and section is not None:
+            flat[name] = {
+                inner: _flatten_names(entry, section) if isinstance(entry, dict) else entry
+                for inner, entry in value.items()
+            }
+        elif isinstance(value, dict) and get_origin(bare) is dict:
             flat[name] = dict(_flat(value, ""))
         elif isinstance(value, dict) and isinstance(bare, type) and issubclass(bare, BaseModel):
             flat[name] = _flatten_names(value, bare)

@@ -12,34 +12,38 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     SecretStr,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
 
+from conf.clusters import ClusterSettings
 from conf.layers import Layers, SettingsError
+from conf.sections import Count, CountOrNone, Milliseconds, Name, NotEmpty, Seconds, Section
+from conf.sinks import SinkSettings
+from conf.sources import SourceSettings
 
 __all__ = ["DEMO_FILE", "Settings", "SettingsError", "load_settings"]
 
 DEFAULT_FILE = Path(__file__).with_name("default.toml")
 DEMO_FILE = Path(__file__).with_name("demo.toml")
 
-NotEmpty = Annotated[str, Field(min_length=1)]
-Count = Annotated[int, Field(ge=1)]
-CountOrNone = Annotated[int, Field(ge=0)]
-Milliseconds = Annotated[int, Field(ge=0)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Severity = Literal["critical", "warning", "info"]
 
+CLUSTER = "{cluster}"
+"""Stands for a cluster's name in job.tables and job.checkpoint_location."""
 
-class Section(BaseModel):
-    """What all sections have in common: no unknown keys, exact types, no change after loading."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
+KAFKAS_NAMES = frozenset(
+    {
+        *("cooperative-sticky", "range", "roundrobin", "server-range", "server-uniform", "sticky"),
+        *("connect-eager", "connect-incremental"),
+    }
+)
+"""Assignors that no plug-in can replace. `conf` imports no other package of ours, so a test compares."""
 
 
 class JobSettings(Section):
@@ -61,33 +65,6 @@ class JobSettings(Section):
                 "keep them apart"
             )
         return self
-
-
-class SourceSettings(Section):
-    """One source of records. `from_` is `from` in the file."""
-
-    name: Annotated[
-        str,
-        Field(
-            pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$",
-            description="a name of letters, digits, '-' and '_' that begins with a letter or digit",
-        ),
-    ]
-    format: Literal["events", "offsets"]
-    from_: Annotated[Literal["files", "delta"], Field(alias="from")]
-    path: NotEmpty
-    cluster: NotEmpty
-    max_files_per_trigger: CountOrNone = 0
-
-    @field_validator("from_", mode="before")
-    @classmethod
-    def _say_when_kafka(cls, value: object) -> object:
-        if value == "kafka":
-            raise ValueError(
-                "is 'kafka', which this release does not read yet; it must be one of 'files', 'delta' "
-                "(captured records of __consumer_offsets are read with format 'offsets')"
-            )
-        return value
 
 
 class RecordSettings(Section):
@@ -114,6 +91,14 @@ class GroupSettings(Section):
             str, Field(pattern=r"^[\w.]+:[\w.]+$", description="a text like 'package.module:function'")
         ],
     ]
+
+    @field_validator("plugins")
+    @classmethod
+    def _leave_kafkas_names(cls, plugins: dict[str, str]) -> dict[str, str]:
+        taken = sorted(KAFKAS_NAMES & plugins.keys())
+        if taken:
+            raise ValueError(f"has the name {taken[0]!r}, which is Kafka's own; give your assignor another")
+        return plugins
 
 
 class BatchSettings(Section):
@@ -183,6 +168,7 @@ class SparkSettings(Section):
     master: NotEmpty
     app_name: NotEmpty
     packages: tuple[NotEmpty, ...]
+    kafka_packages: tuple[NotEmpty, ...]
     options: dict[
         Annotated[str, Field(pattern=r"^spark\.", description="a name that begins with 'spark.'")], SecretStr
     ]
@@ -203,7 +189,9 @@ class Settings(Section):
     """All settings, one attribute a section."""
 
     job: JobSettings
+    clusters: dict[Name, ClusterSettings]
     sources: tuple[SourceSettings, ...] = ()
+    sinks: tuple[SinkSettings, ...] = ()
     source: RecordSettings
     groups: GroupSettings
     batch: BatchSettings
@@ -211,6 +199,11 @@ class Settings(Section):
     alerts: AlertsSettings
     spark: SparkSettings
     log: LogSettings
+
+    @field_validator("clusters")
+    @classmethod
+    def _tell_names(cls, clusters: dict[str, ClusterSettings]) -> dict[str, ClusterSettings]:
+        return {name: cluster.called(name) for name, cluster in clusters.items()}
 
     @field_validator("sources")
     @classmethod
@@ -222,6 +215,92 @@ class Settings(Section):
                 f"has the name {twice[0]!r} twice; it is part of each record's position, so give each its own"
             )
         return sources
+
+    @field_validator("sinks")
+    @classmethod
+    def _name_sinks_once(cls, sinks: tuple[SinkSettings, ...]) -> tuple[SinkSettings, ...]:
+        names = [sink.name for sink in sinks]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(
+                f"has the name {twice[0]!r} twice; the tables note under it how far the sink got, so give "
+                "each its own"
+            )
+        return sinks
+
+    @field_validator("sources")
+    @classmethod
+    def _know_clusters(
+        cls, sources: tuple[SourceSettings, ...], info: ValidationInfo
+    ) -> tuple[SourceSettings, ...]:
+        clusters, job = info.data.get("clusters"), info.data.get("job")
+        of_kafka = [source for source in sources if source.from_ == "kafka"]
+        if clusters is None or job is None:
+            return sources  # they have an error of their own
+        for source in of_kafka:
+            if source.cluster not in clusters:
+                known = ", ".join(map(repr, sorted(clusters))) or "none"
+                raise ValueError(
+                    f"has {source.name!r} of cluster {source.cluster!r}, which has no section "
+                    f"[clusters.{source.cluster}.kafka]; known: {known}"
+                )
+        names = sorted({source.cluster for source in of_kafka})
+        if len(names) > 1 and not (CLUSTER in job.tables and CLUSTER in job.checkpoint_location):
+            raise ValueError(
+                f"has the Kafka clusters {', '.join(map(repr, names))}, each of which needs its own tables "
+                f"and checkpoint; put {CLUSTER} into job.tables and job.checkpoint_location, e.g. "
+                f"'data/{CLUSTER}/tables' and 'data/{CLUSTER}/checkpoint'"
+            )
+        return sources
+
+    @field_validator("sinks")
+    @classmethod
+    def _reach_sinks(cls, sinks: tuple[SinkSettings, ...], info: ValidationInfo) -> tuple[SinkSettings, ...]:
+        clusters, job, sources = (info.data.get(name) for name in ("clusters", "job", "sources"))
+        if clusters is None or job is None or sources is None:
+            return sinks  # they have an error of their own
+        read = {(source.cluster, source.topic): source.name for source in sources if source.from_ == "kafka"}
+        for sink in sinks:
+            for cluster in [sink.cluster] if sink.cluster else _deployments(job, sources):
+                if cluster not in clusters:
+                    known = ", ".join(map(repr, sorted(clusters))) or "none"
+                    raise ValueError(
+                        f"has {sink.name!r} to cluster {cluster!r}, which has no section "
+                        f"[clusters.{cluster}.kafka]; known: {known}"
+                    )
+                if (cluster, sink.topic) in read:
+                    raise ValueError(
+                        f"has {sink.name!r} write to topic {sink.topic!r}, from which source "
+                        f"{read[cluster, sink.topic]!r} reads; give the sink a topic of its own"
+                    )
+        return sinks
+
+    def by_cluster(self) -> dict[str, Settings]:
+        """Give each cluster's own deployment: its name -> its sources, tables and checkpoint.
+
+        Where job.tables does not name {cluster}, all sources are one deployment.
+        """
+        if CLUSTER not in self.job.tables:
+            return {self.job.cluster: self}
+        return {name: self._of_cluster(name) for name in _deployments(self.job, self.sources)}
+
+    def _of_cluster(self, name: str) -> Settings:
+        job = self.job.model_copy(
+            update={
+                "cluster": name,
+                "tables": self.job.tables.replace(CLUSTER, name),
+                "checkpoint_location": self.job.checkpoint_location.replace(CLUSTER, name),
+            }
+        )
+        sources = tuple(source for source in self.sources if source.cluster == name)
+        return self.model_copy(update={"job": job, "sources": sources})
+
+
+def _deployments(job: JobSettings, sources: tuple[SourceSettings, ...]) -> list[str]:
+    """Name the clusters that have tables of their own: one for all, unless job.tables names {cluster}."""
+    if CLUSTER not in job.tables:
+        return [job.cluster]
+    return sorted({source.cluster for source in sources} or {job.cluster})
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, str]) -> Settings:

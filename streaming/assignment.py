@@ -25,7 +25,7 @@ from streaming.observed_groups import ObservedGroup
 if TYPE_CHECKING:
     from streaming.rules import GroupRules
 
-_OBSERVED_TYPES = {"offsets_record", "offset_commit", "unknown_record", "generation_observed"}
+_OBSERVED_TYPES = {"offsets_record", "offset_commit", "unknown_record", "generation_observed", "group_state"}
 _CONNECT_TYPES = {"worker_joined", "worker_left", "connector_configured", "connector_deleted"}
 
 _Group = ComputedGroup | ConnectGroup | ObservedGroup
@@ -122,21 +122,23 @@ class _GroupTurn:
                 self._fire_timers(event.event_time_ms)
             return
         concerned = group is not None and group.watches(topic_state.topic)
+        # The first sight of a topic by the admin client says since 1970: to this group it is news of now.
+        at_ms = event.event_time_ms or self._clock_ms
         if concerned:
-            self._fire_timers(event.event_time_ms)
+            self._fire_timers(at_ms)
         self._view.apply(topic_state)
         if group is None or not concerned:
             return
-        items = group.topic_changed(topic_state.topic, event.event_time_ms, self._view)
+        items = group.topic_changed(topic_state.topic, at_ms, self._view)
         self._keep(items)
         if not items and isinstance(group, ObservedGroup):
             # No new generation, but the numbers that alerts look at have changed.
             self._is_changed = True
-            self._loose_alerts += self._alerts.observe(group.describe(self._view), event.event_time_ms)
+            self._loose_alerts += self._alerts.observe(group.describe(self._view), at_ms)
 
     def _take(self, event: Input) -> None:
         """Apply one event of the group itself."""
-        if self._group is None or (event.type in _CONNECT_TYPES and self._is_blank(self._group)):
+        if self._group is None or self._is_blank(self._group, event):
             self._group = self._new_group(event)
         self._fire_timers(event.event_time_ms)
         # A heartbeat's time is its identity, and observed groups know what they have applied.
@@ -192,9 +194,12 @@ class _GroupTurn:
         return ComputedGroup(cluster, group_id, self._rules, self._held)
 
     @staticmethod
-    def _is_blank(group: _Group) -> bool:
-        """Say whether nothing but settings has applied: then it may yet become a Connect group."""
-        return isinstance(group, ComputedGroup) and group.version == 0 and not group.members
+    def _is_blank(group: _Group, event: Input) -> bool:
+        """Say whether nothing has applied but settings or hearsay: then this event may tell another kind."""
+        if isinstance(group, ObservedGroup):
+            return event.type in {"member_joined", *_CONNECT_TYPES} and not group.is_seen
+        is_empty = isinstance(group, ComputedGroup) and group.version == 0 and not group.members
+        return event.type in _CONNECT_TYPES and is_empty
 
     def _observed(self, state: str | None) -> ObservedGroup:
         return ObservedGroup.load(

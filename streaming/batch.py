@@ -17,7 +17,7 @@ from checkpoints.run import CHECK_COLUMNS, CheckResult, CheckSuite, run_checks
 from streaming.broadcast import BatchBroadcast, advance_topics, order_broadcast
 from streaming.log import ORDINAL_BITS, BatchIdentity, GroupKey, topic_struct
 from streaming.log_rows import WENT_BACK, Row, event_row
-from streaming.model import EventOutcome, Input, TopicState
+from streaming.model import EventOutcome, Input, Position, TopicState
 from streaming.schemas import GENERATIONS
 from streaming.tables import JobError
 
@@ -34,21 +34,32 @@ Hold = tuple[str, str, int]
 class Intake:
     """What was read, before anything is decided.
 
-    `files` maps source -> file -> lines read from it in this batch. `already_read`
-    counts lines that the log holds from an earlier checkpoint (only under --adopt).
+    `records_read` counts every record; `filtered` those of them that were only
+    counted, `already_read` those that the log holds from an earlier checkpoint (only
+    under --adopt), and `added` events that the job itself put in, with no source.
+    `files` maps source -> file -> lines read from it in this batch, `partitions`
+    source -> topic-partition -> the offset behind the last record.
     """
 
     records_read: int = 0
+    filtered: int = 0
     already_read: int = 0
     rejected: int = 0
+    added: int = 0
     digest: int = 0
     files: dict[str, dict[str, int]] = field(default_factory=dict)
+    partitions: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def reach(self, at: Position) -> None:
+        """Note that the record at this position was read."""
+        ends = (self.files if at.partition < 0 else self.partitions).setdefault(at.source, {})
+        ends[at.stream] = max(at.ordinal, ends.get(at.stream, 0))
 
     def identity(self, checkpoint_id: str, batch_id: int) -> BatchIdentity:
         """Name the batch; the digest covers every record and its place."""
-        lines = sum(sum(files.values()) for files in self.files.values())
+        kept = self.records_read - self.filtered - self.added
         return BatchIdentity(
-            checkpoint_id=checkpoint_id, batch_id=batch_id, digest=f"{lines}:{self.digest:016x}"
+            checkpoint_id=checkpoint_id, batch_id=batch_id, digest=f"{kept}:{self.digest:016x}"
         )
 
     def source_end(self, before: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
@@ -62,9 +73,15 @@ class Intake:
 
         Returns:
             (source -> {"files": file -> lines of this batch, "last": the highest name
-            so far}, late files).
+            so far} or, of a Kafka topic, {"partitions": topic-partition -> offset}, late files).
         """
-        end: dict[str, Any] = {name: {"files": {}, "last": known["last"]} for name, known in before.items()}
+        end: dict[str, Any] = {
+            name: dict(known) if "partitions" in known else {"files": {}, "last": known["last"]}
+            for name, known in before.items()
+        }
+        for name, partitions in self.partitions.items():
+            known = end.get(name, {}).get("partitions", {})
+            end[name] = {"partitions": dict(sorted({**known, **partitions}.items()))}
         late = 0
         for name, files in self.files.items():
             last = end[name]["last"] if name in end else ""
@@ -232,12 +249,13 @@ def make_batch_row(
     """
     counts = counts + count_outcomes([{"events": [event_row(outcome) for outcome in loose]}])
     duplicates = counts["duplicate"] + intake.already_read
-    accounted = counts["applied"] + duplicates + counts["ignored"] + counts["rejected"]
+    accounted = counts["applied"] + duplicates + counts["ignored"] + counts["rejected"] + intake.filtered
     if accounted != intake.records_read:
         raise JobError(
             f"batch {identity.batch_id}: {intake.records_read} records were read, but applied "
             f"{counts['applied']} + duplicate {duplicates} + ignored {counts['ignored']} + rejected "
-            f"{counts['rejected']} = {accounted}; nothing was written; a fault of the program"
+            f"{counts['rejected']} + filtered {intake.filtered} = {accounted}; nothing was written; "
+            "a fault of the program"
         )
     return {
         "kind": "batch",
@@ -255,6 +273,7 @@ def make_batch_row(
             "rejected": counts["rejected"],
             "event_time_went_back": counts["went_back"],
             "late_files": late_files,
+            "filtered": intake.filtered,
         },
     }
 

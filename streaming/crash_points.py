@@ -8,6 +8,8 @@ The points of a batch, in order:
     log_files_written      a data file of the log lies there, no commit names it
     after_log              the log's commit stands, nothing is published
     after_<table>          that flat table is published (only batches with rows for it)
+    before_sink            every table is published, nothing is sent to a sink (only batches with messages)
+    after_sink             the sink's cluster has every message, nothing notes that it has
     before_snapshot        a snapshot is due, none of its tables written
     inside_snapshot        at least one snapshot table written, others not
     after_snapshot         all written, the tail not yet dropped

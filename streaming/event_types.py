@@ -97,6 +97,18 @@ _OBSERVED_FIELDS: dict[str, Rule] = {
 }
 
 
+GROUP_STATES = (
+    "Stable",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Empty",
+    "Dead",
+    "Assigning",
+    "Reconciling",
+)
+"""The states of a group as Kafka's coordinator names them (GroupState; NotReady is a Streams group's)."""
+
+
 def _observed_member(lowest: int) -> EventType:
     """Describe one entry of `members`, whose partition numbers are `lowest` or more."""
     return EventType(
@@ -205,6 +217,12 @@ EVENT_TYPES: dict[str, EventType] = {
         may_have={"leader_id": text},
         nullable=frozenset({"protocol"}),
         check=_observed_members,
+    ),
+    # What the coordinator says of one of its groups at that moment; the log alone does not tell of a
+    # classic group that is rebalancing.
+    "group_state": EventType(
+        required={**_GROUP, "state": one_of(*GROUP_STATES)},
+        may_have={"protocol_type": text, "group_type": text},
     ),
 }
 """Every type of event that a source may hold, by the value of its field `type`."""

@@ -81,7 +81,7 @@ def parser(
         rules: sources and limits.
         names: (source, path) -> name, from `file_names`.
         before: lines that stand before each block, from `lines_before`.
-        lines_read: what an earlier checkpoint has read: source -> file -> lines.
+        lines_read: what an earlier checkpoint has read: source -> stream -> how far.
         shards: how many there are.
     """
 
@@ -92,7 +92,7 @@ def parser(
             for record in number_records(batch, names, next_line):
                 digest, at = digest_of(record), record.position
                 row = {"digest_high": digest >> 32, "digest_low": digest & 0xFFFF_FFFF, "source": at.source}
-                if at.offset <= lines_read.get(at.source, {}).get(at.path, 0):
+                if at.ordinal <= lines_read.get(at.source, {}).get(at.stream, 0):
                     rows.append({**row, "tag": Tag.ALREADY_READ})
                     continue
                 parsed = parse_raw(record, rules)

@@ -13,68 +13,40 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from checkpoints.run import load_suite
-from streaming.assignment import GroupWork, advance_groups
-from streaming.batch import (
-    Hold,
-    Intake,
-    apply_shared,
-    compute_and_check,
-    count_outcomes,
-    make_batch_row,
-    note_partition_end,
-    rejected_rows,
-    rows_to_log,
-)
-from streaming.broadcast import order_broadcast
+from streaming.cluster_metadata import ClusterMetadata
 from streaming.crash_points import reach
+from streaming.kafka_sink import sinks_of
+from streaming.kafka_source import admin_options_of
 from streaming.large_batch import LargeBatch
-from streaming.log import LOG_APP, BatchIdentity, GroupKey, Log, Tail
-from streaming.model import Input
+from streaming.log import BatchIdentity, Log, Tail, groups_of_type
+from streaming.own_events import OwnEvents, own_inputs, time_advanced
 from streaming.publish import Outbox
 from streaming.rules import GroupRules
 from streaming.session import start_session
+from streaming.small_batch import SmallBatch
 from streaming.snapshots import Snapshots
-from streaming.sources import (
-    TICKS,
-    ParseRules,
-    add_digests,
-    count_blocks,
-    digest_of,
-    file_names,
-    lines_before,
-    number_records,
-    parse_raw,
-    raw_stream,
-    sources_of,
-)
-from streaming.tables import LOG, JobError, Tables, absolute_location
-from streaming.ticks import TickWriter
+from streaming.sources import TICKS, ParseRules, raw_stream, sources_of
+from streaming.tables import JobError, Tables, absolute_location
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from conf.settings import Settings
-    from streaming.events import Rejection
-    from streaming.log_rows import Row
 
 _logger = logging.getLogger(__name__)
 
-_ROW_IN_TASK = (1 << 33) - 1
-"""The lower bits of Spark's monotonically_increasing_id: a row's number in its task."""
-
 _TIMINGS_KEPT = 1000
-_MOST_LOCAL_TASKS = 64
-"""A batch cut into more tasks than this goes to the executors unasked: it is large."""
 
 
 class Job:
@@ -107,9 +79,17 @@ class Job:
         self._suite = load_suite(settings.checks.suite) if settings.checks.enabled else None
         self._lines_read = self._log.lines_read()
         self._clusters = {source.cluster for source in sources} | self._tail.clusters()
-        self._large = LargeBatch(
-            spark, self.tables, self._parse_rules, self._rules, self._suite, settings.batch.shards
-        )
+        self._connect_groups = self._tail.groups_of_type("connect")
+        self._metadata = {
+            cluster: ClusterMetadata(cluster, options)
+            for cluster, options in admin_options_of(settings).items()
+        }
+        self._topics_asked_for: set[tuple[str, str]] = set()
+        self._has_filter = any(source.kind == "kafka" and source.format == "offsets" for source in sources)
+        common = (self._parse_rules, self._rules, self._suite)
+        self._small = SmallBatch(spark, self.tables, self._tail, *common, settings.batch.local_max_records)
+        self._large = LargeBatch(spark, self.tables, *common, settings.batch.shards)
+        self._expects_large = False
         self._batches_since_snapshot = 0
         self._snapshot_due_at = time.monotonic() + settings.batch.snapshot_every_s
         self._lock = threading.Lock()
@@ -126,10 +106,13 @@ class Job:
             JobError: a batch found something that its operator must decide.
         """
         settings = self._settings.job
-        ticks = TickWriter(f"{self.tables.root}/{TICKS}")
-        frame = raw_stream(
-            self._spark, list(self._parse_rules.sources.values()), self._parse_rules.max_record_bytes
+        self._outbox.connect(
+            sinks_of(self._settings, lambda: self._is_stopping or (stop is not None and stop.is_set()))
         )
+        own = OwnEvents(f"{self.tables.root}/{TICKS}")
+        # Before the first batch, which needs the partition counts of what it reads.
+        own.write(self._look_at_clusters())
+        frame = raw_stream(self._spark, list(self._parse_rules.sources.values()), self._settings)
         writer = frame.writeStream.foreachBatch(self._take_batch).option(
             "checkpointLocation", absolute_location(settings.checkpoint_location)
         )
@@ -140,13 +123,20 @@ class Job:
                 processingTime=f"{round(settings.trigger_interval_s * 1000)} milliseconds"
             )
         query = writer.start()
+        look_every_s = self._look_every_s()
         try:
             next_tick = time.monotonic() + settings.tick_interval_s
+            next_look = time.monotonic() + look_every_s
             while not query.awaitTermination(1):
                 if stop is not None and stop.is_set():
                     break
-                if not once and settings.tick_interval_s and time.monotonic() >= next_tick:
-                    ticks.write(sorted(self._clusters))
+                if once:
+                    continue
+                if look_every_s and time.monotonic() >= next_look:
+                    own.write(self._look_at_clusters())
+                    next_look = time.monotonic() + look_every_s
+                if settings.tick_interval_s and time.monotonic() >= next_tick:
+                    own.write(time_advanced(sorted(self._clusters)))
                     next_tick += settings.tick_interval_s
         except Exception:
             # Spark wraps what a batch raised in layers of its own; the first cause is what helps.
@@ -154,10 +144,15 @@ class Job:
                 raise self._failure from None
             raise
         finally:
+            # Before the lock: a sink that waits for its cluster gives up, and the batch at hand ends.
+            self._is_stopping = True
             # Not under the lock: a batch that waits for it must be let in to be turned away.
             with self._lock:
-                self._is_stopping = True
+                pass
+            # A batch that is turned away is no error; Spark would print it as one, with its whole stack.
+            self._spark.sparkContext.setLogLevel("OFF")
             query.stop()
+            self._spark.sparkContext.setLogLevel("ERROR")
         self.refresh_snapshots()
 
     def _take_batch(self, frame: DataFrame, batch_id: int) -> None:
@@ -171,20 +166,33 @@ class Job:
                 self._failure = error
                 raise
 
+    def _look_every_s(self) -> float:
+        """Give how often the clusters are asked: as often as the most often asked; 0 for never again."""
+        intervals = (self._settings.clusters[name].metadata_interval_s for name in self._metadata)
+        return min((seconds for seconds in intervals if seconds), default=0.0)
+
+    def _look_at_clusters(self) -> list[dict[str, Any]]:
+        """Ask every cluster what has changed of its topics and of the states of its groups."""
+        self._topics_asked_for.clear()
+        now_ms = time.time_ns() // 1_000_000
+        events: list[dict[str, Any]] = []
+        for cluster, metadata in self._metadata.items():
+            events += metadata.topic_events(self._tail.topics.get(cluster, {}), now_ms=now_ms)
+            # The list of groups that the admin client gives holds consumers only.
+            others = {group_id for of_cluster, group_id in self._connect_groups if of_cluster == cluster}
+            events += metadata.group_events(now_ms, others)
+        return events
+
     def _process(self, frame: DataFrame, batch_id: int) -> None:
         began = time.perf_counter()
         self._stages = {"batch_id": batch_id}
         checkpoint_id = str(self._spark.sparkContext.getLocalProperty("sql.streaming.queryId"))
-        with self._timed("read"):
-            raw = self._read_small(frame)
-        if raw is not None:
-            rows = self._process_small(raw, checkpoint_id, batch_id)
-        else:
-            rows = self._process_large(frame, checkpoint_id, batch_id)
+        rows = self._take_through(frame, checkpoint_id, batch_id)
         if rows is not None:
             with self._timed("tail"):
                 self._tail.add(rows)
                 self._clusters.update(rows["cluster"].drop_null().unique().to_pylist())
+                self._connect_groups |= groups_of_type(rows, "connect")
         with self._timed("publish"):
             self._outbox.catch_up((self._log.last_batch_seq, rows) if rows is not None else None)
         self._adopt = False
@@ -198,124 +206,69 @@ class Job:
         _logger.info("%s", ", ".join(told))
         reach("before_spark_commit")
 
-    def _read_small(self, frame: DataFrame) -> pa.Table | None:
-        """Bring a small batch here; None when it is a large one.
-
-        Each task hands over at most one row more than the limit: no count beforehand, no shuffle.
-        """
-        most = self._settings.batch.local_max_records
-        if most <= 0 or frame.rdd.getNumPartitions() > _MOST_LOCAL_TASKS:
-            return None
-        row_in_task = F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW_IN_TASK))
-        raw = frame.where(row_in_task <= most).toArrow()
-        return raw if raw.num_rows <= most else None
-
-    def _process_small(self, raw: pa.Table, checkpoint_id: str, batch_id: int) -> pa.Table | None:
-        """Take a batch through in this process; None when the log holds it already."""
-        with self._timed("parse"):
-            intake = Intake(records_read=raw.num_rows)
-            blocks = count_blocks(raw)
-            names = file_names(self._spark, self._parse_rules.sources, sorted({b[:2] for b in blocks}))
-            for (source, path, _), lines in blocks.items():
-                files = intake.files.setdefault(source, {})
-                name = names[(source, path)]
-                files[name] = files.get(name, 0) + lines
-            records = list(number_records(raw, names, lines_before(blocks)))
-            intake.digest = add_digests(digest_of(record) for record in records)
-        identity = intake.identity(checkpoint_id, batch_id)
-        if not self._is_new(identity):
-            return None
-        with self._timed("parse"):
-            inputs: list[Input] = []
-            rejections: list[Rejection] = []
-            for record in records:
-                at = record.position
-                if at.offset <= self._lines_read.get(at.source, {}).get(at.path, 0):
-                    intake.already_read += 1
-                    continue
-                parsed = parse_raw(record, self._parse_rules)
-                if isinstance(parsed, Input):
-                    inputs.append(parsed)
-                else:
-                    rejections.append(parsed)
-            rejections.sort(key=lambda rejection: rejection.position)
-        with self._timed("state"):
-            by_group: dict[GroupKey, list[Input]] = {}
-            shared_events: list[Input] = []
-            ends: dict[tuple[str, str, int], int] = {}
-            for event in inputs:
-                if self._parse_rules.sources[event.position.source].format == "offsets":
-                    note_partition_end(ends, event)
-                if event.group_id is None:
-                    shared_events.append(event)
-                else:
-                    by_group.setdefault((event.cluster, event.group_id), []).append(event)
-            topics = self._tail.topics
-            shared = apply_shared(shared_events, ends, topics, self._rules.dedupe_window_ms)
-            keys = {
-                *by_group,
-                *self._tail.touched_groups(shared.changed_topics, shared.ticks_us, shared.waiting),
-            }
-            known = self._tail.states_of(keys)
-
-        def advance(these: Sequence[GroupKey], holds: frozenset[Hold]) -> list[Row]:
-            work = (
-                GroupWork(
-                    cluster=key[0],
-                    group_id=key[1],
-                    state=known.get(key),
-                    inputs=order_broadcast(by_group.get(key, [])),
-                    broadcast=shared.broadcast,
-                )
-                for key in these
-            )
-            return list(advance_groups(work, topics, self._rules, holds))
-
-        with self._timed("compute"):
-            group_rows, table_checks = compute_and_check(sorted(keys), advance, self._suite)
-        with self._timed("rows"):
-            rejected = list(rejected_rows(rejections, self._parse_rules.rejected_raw_bytes))
-            rows = [*shared.topic_rows, *group_rows, *rejected]
-            sources, late = intake.source_end(self._log.sources)
-            end = self._log.source_end(sources)
-            counts = count_outcomes(rows)
-            rows.append(make_batch_row(identity, intake, counts, shared.loose, table_checks, end, late))
-            batch_seq = self._log.last_batch_seq + 1
-            table = rows_to_log(rows, batch_seq, time.time_ns() // 1000)
-        with self._timed("commit"):
-            reach("before_log")
-            reach("log_files_written", lambda: self.tables.leave_orphan(LOG, table))
-            self.tables.append(LOG, table, app_id=LOG_APP, version=batch_seq)
-            reach("after_log")
-        self._log.note(identity, batch_seq, sources)
-        self._stages.update(path="driver", records=intake.records_read, groups=len(keys))
-        return table
-
-    def _process_large(self, frame: DataFrame, checkpoint_id: str, batch_id: int) -> pa.Table | None:
-        """Take a batch through on the executors; None when the log holds it already."""
-        intake_lines = self._lines_read
-        with self._timed("parse"):
-            intake = self._large.read(frame, intake_lines)
+    def _take_through(self, frame: DataFrame, checkpoint_id: str, batch_id: int) -> pa.Table | None:
+        """Take a batch to its commit; its rows, None when the log holds it already."""
+        observation = None
+        if self._has_filter:
+            observation = Observation()
+            frame = frame.observe(observation, F.count_if("is_filtered").alias("filtered"))
+            frame = frame.where(~F.col("is_filtered"))
+        with self._timed("read"):
+            # Both ways give the same rows. To find out that a batch is large it must be read, so in a
+            # backlog the batch before tells.
+            is_small = not self._expects_large and self._small.fetch(frame)
         try:
-            identity = intake.identity(checkpoint_id, batch_id)
-            if not self._is_new(identity):
+            with self._timed("parse"):
+                lines_read = self._lines_read
+                intake = self._small.read(lines_read) if is_small else self._large.read(frame, lines_read)
+            if not self._is_new(intake.identity(checkpoint_id, batch_id)):
                 return None
-            if self._lines_read is not intake_lines:
+            if self._lines_read is not lines_read:
                 with self._timed("parse"):
-                    intake = self._large.read(frame, self._lines_read)
+                    lines_read = self._lines_read
+                    intake = self._small.read(lines_read) if is_small else self._large.read(frame, lines_read)
+            self._expects_large = intake.records_read > self._settings.batch.local_max_records
+            identity = intake.identity(checkpoint_id, batch_id)
+            intake.filtered = observation.get["filtered"] if observation is not None else 0
+            intake.records_read += intake.filtered
             sources, late = intake.source_end(self._log.sources)
-            batch_seq = self._log.last_batch_seq + 1
+            batch_seq, end = self._log.last_batch_seq + 1, self._log.source_end(sources)
+            path = self._small if is_small else self._large
             with self._timed("compute"):
-                self._large.compute(self._tail.topics, self._rules.dedupe_window_ms)
+                path.compute(self._tail.topics, self._rules.dedupe_window_ms)
+            if is_small and self._metadata:
+                with self._timed("metadata"):
+                    self._hear_of_topics(batch_id)
             with self._timed("commit"):
-                end = self._log.source_end(sources)
-                self._large.commit(identity, intake, end, late, batch_seq, time.time_ns() // 1000)
+                rows = path.commit(identity, end, late, batch_seq, time.time_ns() // 1000)
             self._log.note(identity, batch_seq, sources)
-            self._stages.update(path="executors", records=intake.records_read)
+            self._stages.update(path="driver" if is_small else "executors", records=intake.records_read)
+            if rows is not None:
+                self._stages["groups"] = self._small.group_count
+                return rows
             with self._timed("read_back"):
                 return self._log.rows_of(batch_seq)
         finally:
+            self._small.release()
             self._large.release()
+
+    def _hear_of_topics(self, batch_id: int) -> None:
+        """Ask for the topics that observed groups of the batch read and nobody has heard of.
+
+        What is found becomes events of this batch, which is then computed once more: a
+        group's first generation has its expected assignment, and the log all it followed from.
+        """
+        found: list[dict[str, Any]] = []
+        for cluster, names in sorted(self._small.unheard_topics(self._tail.topics).items()):
+            wanted = {name for name in names if (cluster, name) not in self._topics_asked_for}
+            if cluster in self._metadata and wanted:
+                known = self._tail.topics.get(cluster, {})
+                now_ms = time.time_ns() // 1_000_000
+                found += self._metadata[cluster].topic_events(known, wanted, now_ms=now_ms)
+                self._topics_asked_for.update((cluster, name) for name in wanted)
+        if found:
+            self._small.add_inputs(own_inputs(found, batch_id))
+            self._small.compute(self._tail.topics, self._rules.dedupe_window_ms)
 
     def _is_new(self, identity: BatchIdentity) -> bool:
         """Say whether the batch has still to be computed; notice where the log is adopted."""
@@ -350,7 +303,7 @@ class Job:
 
 
 def run_job(settings: Settings, *, once: bool, adopt: bool) -> None:
-    """Run the job that the settings describe.
+    """Run the job that the settings describe: one query for each cluster that has tables of its own.
 
     Args:
         settings: all settings.
@@ -359,9 +312,12 @@ def run_job(settings: Settings, *, once: bool, adopt: bool) -> None:
         adopt: go on over the log with a checkpoint that does not fit it.
 
     Raises:
-        JobError: tables, checkpoint or sources need a decision of the operator.
+        JobError: tables, checkpoint or sources need a decision of the operator. With
+            several clusters the others go on; it is raised when they have ended.
     """
     for source in settings.sources:
+        if source.from_ == "kafka":
+            continue
         location = absolute_location(source.path)
         if "://" not in location and not Path(location).exists():
             raise JobError(
@@ -370,12 +326,35 @@ def run_job(settings: Settings, *, once: bool, adopt: bool) -> None:
     is_own_session = SparkSession.getActiveSession() is None
     spark = start_session(settings)
     try:
-        job = Job(spark, settings, adopt=adopt)
         with _stop_on_signal() as stop:
-            job.run(once=once, stop=stop)
+            deployments = settings.by_cluster()
+            if len(deployments) == 1:
+                for own in deployments.values():
+                    Job(spark, own, adopt=adopt).run(once=once, stop=stop)
+            else:
+                _run_side_by_side(spark, deployments, once=once, adopt=adopt, stop=stop)
     finally:
         if is_own_session:
             spark.stop()
+
+
+def _run_side_by_side(
+    spark: SparkSession, deployments: dict[str, Settings], *, once: bool, adopt: bool, stop: threading.Event
+) -> None:
+    """Run each cluster's job in a thread of its own; one that fails does not stop the others."""
+
+    def run(cluster: str, settings: Settings) -> None:
+        try:
+            Job(spark, settings, adopt=adopt).run(once=once, stop=stop)
+        except BaseException:
+            _logger.exception("cluster %s: its job has ended; the other clusters go on", cluster)
+            raise
+
+    with ThreadPoolExecutor(len(deployments), thread_name_prefix="cluster") as pool:
+        running = [pool.submit(run, cluster, settings) for cluster, settings in deployments.items()]
+        wait(running)
+    for job in running:
+        job.result()
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from streaming.batch import (
 from streaming.crash_points import reach
 from streaming.executors import COMPUTED, KEY, PARSED, Tag, computer, parser, rejecter, sharder
 from streaming.log import GROUP_KINDS, LOG_APP, ORDINAL_BITS, SNAPSHOT_APP, BatchIdentity
+from streaming.model import Position
 from streaming.schemas import GENERATIONS
 from streaming.sources import Block, ParseRules, add_digests, file_names, lines_before
 from streaming.tables import LOG, JobError, Tables
@@ -73,6 +74,7 @@ class LargeBatch:
         self._parsed: DataFrame | None = None
         self._rows: DataFrame | None = None
         self._shared: SharedEvents | None = None
+        self._intake = Intake()
         self._ends: dict[tuple[str, str, int], int] = {}
         self._shared_count = 0
         self._verdict = Verdict()
@@ -90,14 +92,18 @@ class LargeBatch:
 
         Args:
             frame: the raw records.
-            lines_read: what an earlier checkpoint has read: source -> file -> lines.
+            lines_read: what an earlier checkpoint has read: source -> stream -> how far.
         """
         self.release()
-        counted = frame.groupBy("source", "path", "block").count().collect()
+        # Read once: a Kafka topic is slow to read, and nine tenths of this one never come so far.
+        frame = frame.persist()
+        place = ["source", "path", "block", "partition"]
+        found = frame.groupBy(*place).agg(F.count("*").alias("n"), F.max("offset").alias("last")).collect()
         counts: dict[Block, int] = {
-            (row["source"], row["path"], row["block"]): row["count"] for row in counted
+            (row["source"], row["path"], row["block"]): row["n"] for row in found if row["partition"] < 0
         }
-        names = file_names(self._spark, self._parse_rules.sources, sorted({block[:2] for block in counts}))
+        paths = sorted({(row["source"], row["path"]) for row in found})
+        names = file_names(self._spark, self._parse_rules.sources, paths)
         parse = parser(self._parse_rules, names, lines_before(counts), lines_read, self._shards)
         self._parsed = frame.mapInArrow(parse, from_arrow_schema(PARSED)).persist()
         is_offsets = F.col("record_time_ms").isNotNull()
@@ -114,6 +120,7 @@ class LargeBatch:
             )
             .collect()
         )
+        frame.unpersist()
         self._ends = {}
         by_tag: Counter[int] = Counter()
         for row in totals:
@@ -132,6 +139,10 @@ class LargeBatch:
             files = intake.files.setdefault(source, {})
             name = names[(source, path)]
             files[name] = files.get(name, 0) + lines
+        for row in found:
+            if row["partition"] >= 0:
+                intake.reach(Position(row["source"], row["path"], row["partition"], row["last"]))
+        self._intake = intake
         return intake
 
     def compute(self, topics: Mapping[str, Mapping[str, TopicState]], dedupe_window_ms: int) -> None:
@@ -182,17 +193,11 @@ class LargeBatch:
         self._rows = rows
 
     def commit(
-        self,
-        identity: BatchIdentity,
-        intake: Intake,
-        source_end: str,
-        late_files: int,
-        batch_seq: int,
-        observed_at_us: int,
+        self, identity: BatchIdentity, source_end: str, late_files: int, batch_seq: int, observed_at_us: int
     ) -> None:
         """Number the rows and append them to the log in one commit."""
         reach("before_log")
-        parsed, rows, shared = self._of_batch(), self._rows, self._shared
+        parsed, rows, shared, intake = self._of_batch(), self._rows, self._shared, self._intake
         if rows is None or shared is None:
             raise RuntimeError("commit before compute")
         spark_schema = from_arrow_schema(GENERATIONS)
@@ -217,7 +222,7 @@ class LargeBatch:
         if total + intake.rejected >= 1 << ORDINAL_BITS:
             raise JobError(
                 f"batch {batch_seq} has {total + intake.rejected} rows, at most {1 << ORDINAL_BITS} fit; "
-                "lower max_files_per_trigger"
+                "lower max_files_per_trigger or max_records_per_trigger"
             )
         base = batch_seq << ORDINAL_BITS
         parts = [self._spark.createDataFrame(own, schema=spark_schema)]

@@ -144,13 +144,16 @@ class Log:
         self.sources = sources
 
     def lines_read(self) -> dict[str, dict[str, int]]:
-        """List what an earlier checkpoint has read: source -> file -> lines; {} when none was adopted."""
+        """List what an earlier checkpoint has read: source -> stream -> how far (see Position.ordinal).
+
+        {} when none was adopted.
+        """
         read: dict[str, dict[str, int]] = {}
         for row in self._batches(1, self._adopted_after) if self._adopted_after else ():
             for source, end in orjson.loads(row["batch"]["source_end"])["sources"].items():
                 known = read.setdefault(source, {})
-                for file, lines in end["files"].items():
-                    known[file] = max(known.get(file, 0), lines)
+                for stream, ordinal in {**end.get("files", {}), **end.get("partitions", {})}.items():
+                    known[stream] = max(known.get(stream, 0), ordinal)
         return read
 
     def rows_after(self, batch_seq: int) -> pa.Table:
@@ -208,6 +211,13 @@ class Tail:
         """Name the clusters with a group or a topic."""
         snapshot = self._tables.read("groups", ["cluster"])["cluster"].unique().to_pylist()
         return {*snapshot, *self.topics, *(cluster for cluster, _ in self._latest)}
+
+    def groups_of_type(self, protocol_type: str) -> set[GroupKey]:
+        """Name the observed groups of a protocol type, by what the snapshot and the tail say of them."""
+        columns = ["cluster", "group_id", "group_kind", "protocol_type"]
+        return groups_of_type(self._tables.read("groups", columns), protocol_type).union(
+            *(groups_of_type(rows, protocol_type) for rows in self._rows)
+        )
 
     @property
     def row_count(self) -> int:
@@ -283,6 +293,15 @@ class Tail:
             ):
                 touched.add((cluster, row["group_id"]))
         return touched
+
+
+def groups_of_type(rows: pa.Table, protocol_type: str) -> set[GroupKey]:
+    """Name the observed groups of a protocol type in rows of the log or of the snapshot."""
+    is_wanted = pc.and_(
+        pc.equal(rows["protocol_type"], protocol_type), pc.equal(rows["group_kind"], "observed")
+    )
+    wanted = rows.filter(is_wanted)
+    return set(zip(wanted["cluster"].to_pylist(), wanted["group_id"].to_pylist(), strict=True))
 
 
 _TOUCH_COLUMNS = ["cluster", "group_id", "group_kind", "subscribed_topics", "has_pattern", "next_timer"]

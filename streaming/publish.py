@@ -2,10 +2,13 @@
 
 Every table notes, as an application's transaction version, the last batch it holds. What a
 crash left unpublished is caught up from the log at the next start or with the next batch.
+Sinks come after the tables. How far one got is noted only with the snapshots and at a stop,
+so a crash repeats what it sent since then, with the same ids.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,9 +19,14 @@ from streaming.schemas import SCHEMA_BY_TABLE
 from streaming.tables import PUBLISHED, Tables
 
 if TYPE_CHECKING:
+    from streaming.kafka_sink import KafkaSink
     from streaming.log import Log
 
 PUBLISH_APP = "counterpoise-publish"
+
+_SINK_APP = "counterpoise-sink-"
+_SINK_TABLE = "assignment_deltas"
+"""Notes how far each sink got, as the version of an application named after it."""
 
 _COLUMN_OF_TABLE = {
     "events": "events",
@@ -50,11 +58,13 @@ def flatten(rows: pa.Table, table: str) -> pa.Table:
     nested = rows.column(_COLUMN_OF_TABLE[table]).combine_chunks()
     if isinstance(nested, pa.ChunkedArray):
         nested = nested.chunk(0) if nested.num_chunks else pa.array([], type=nested.type)
-    if pa.types.is_list(nested.type):
-        parents = rows.take(pc.list_parent_indices(nested))
+    is_list = pa.types.is_list(nested.type)
+    own = {field.name for field in (nested.type.value_type if is_list else nested.type)}
+    # No column more: a large group's state would be copied for each of its deltas, thousands of megabytes.
+    parents = rows.select([name for name in schema.names if name not in own])
+    if is_list:
+        parents = parents.take(pc.list_parent_indices(nested))
         nested = pc.list_flatten(nested)
-    else:
-        parents = rows
     fields = dict(zip([field.name for field in nested.type], nested.flatten(), strict=True))
     return pa.table(
         [fields[name] if name in fields else parents.column(name) for name in schema.names], schema=schema
@@ -82,6 +92,16 @@ class Outbox:
         self._tables = tables
         self._log = log
         self._published = {name: tables.transaction_version(name, PUBLISH_APP) for name in PUBLISHED}
+        self._sinks: dict[str, KafkaSink] = {}
+        self._sent: dict[str, int] = {}
+
+    def connect(self, sinks: Iterable[KafkaSink]) -> None:
+        """Let these sinks have every batch too, and send them at once what the log holds for them."""
+        self._sinks = {sink.name: sink for sink in sinks}
+        self._sent = {
+            name: self._tables.transaction_version(_SINK_TABLE, f"{_SINK_APP}{name}") for name in self._sinks
+        }
+        self.catch_up()
 
     def catch_up(self, fresh: tuple[int, pa.Table] | None = None) -> None:
         """Publish every batch up to the log's last.
@@ -90,7 +110,7 @@ class Outbox:
             fresh: (batch_seq, rows) of the batch just committed, to spare reading it back.
         """
         last = self._log.last_batch_seq
-        first = min(self._published.values()) + 1
+        first = min([*self._published.values(), *self._sent.values()]) + 1
         for batch_seq in range(first, last + 1):
             rows = fresh[1] if fresh and fresh[0] == batch_seq else self._log.rows_of(batch_seq)
             for name in PUBLISHED:
@@ -101,6 +121,10 @@ class Outbox:
                     self._tables.append(name, flat, app_id=PUBLISH_APP, version=batch_seq)
                     reach(f"after_{name}")
                 self._published[name] = batch_seq
+            for name, sink in self._sinks.items():
+                # One that gave up a batch because the job stops must not have the next.
+                if self._sent[name] == batch_seq - 1 and sink.send(rows):
+                    self._sent[name] = batch_seq
 
     def mark(self) -> None:
         """Note in every table how far it got, so that the next start need not read the log from further back.
@@ -111,3 +135,6 @@ class Outbox:
         for name, batch_seq in self._published.items():
             if batch_seq:
                 self._tables.mark(name, app_id=PUBLISH_APP, version=batch_seq)
+        for name, batch_seq in self._sent.items():
+            if batch_seq:
+                self._tables.mark(_SINK_TABLE, app_id=f"{_SINK_APP}{name}", version=batch_seq)

@@ -154,6 +154,7 @@ _BATCH = [
     ("rejected", pa.int64()),
     ("event_time_went_back", pa.int64()),
     ("late_files", pa.int64()),
+    ("filtered", pa.int64()),
 ]
 
 _GROUP = [

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
+from streaming.kafka_source import OFFSETS_BY_CONSUMER
+
 if TYPE_CHECKING:
     from conf.settings import Settings
 
@@ -39,17 +41,20 @@ def start_session(settings: Settings) -> SparkSession:
     `spark.options` of the settings win over the defaults above, not over what
     correctness needs (Delta's extension, UTC, this interpreter for the workers).
     """
+    needs_kafka = any(source.from_ == "kafka" for source in settings.sources)
     options = {
         "spark.sql.shuffle.partitions": str(settings.batch.shards),
         **_DEFAULTS,
         **settings.spark.option_values(),
         **_ALWAYS,
+        **(OFFSETS_BY_CONSUMER if needs_kafka else {}),
         "spark.pyspark.driver.python": sys.executable,
     }
     # Without these the workers start whatever `python3` is, without our dependencies: PySpark reads
     # the variable, spark-submit the option. On a cluster the variable names the shipped environment.
     options["spark.pyspark.python"] = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    packages = ",".join(settings.spark.packages)
+    extra = settings.spark.kafka_packages if needs_kafka and settings.spark.packages else ()
+    packages = ",".join((*settings.spark.packages, *extra))
     if packages:
         options["spark.jars.packages"] = packages
     builder = SparkSession.builder.master(settings.spark.master).appName(settings.spark.app_name)

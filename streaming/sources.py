@@ -2,16 +2,20 @@
 
 A raw record has the columns
 
-    source string     the source's name in the settings
-    path string       the file it stands in, as Spark names it (URI-encoded)
-    block bigint      where the file's block begins that this row was read from
-    value binary      its bytes, cut behind `max_record_bytes`
-    bytes bigint      how many it had
+    source string        the source's name in the settings
+    path string          the file it stands in, as Spark names it (URI-encoded), or the Kafka topic
+    block bigint         where the file's block begins that this row was read from; Kafka: -1
+    partition int        Kafka's partition, -1 for a line or row
+    offset bigint        Kafka's offset, -1 for a line or row
+    timestamp_ms bigint  Kafka's timestamp of the record, epoch milliseconds; else null
+    key binary           the record's key in Kafka, cut like its value; else null
+    value binary         its bytes, cut behind `max_record_bytes`; null only for a tombstone
+    bytes bigint         how many it had, key and value
+    is_filtered boolean  whether it is only counted (kafka_source.py says which those are)
 
-one row per line or table row. Spark reads a large file in blocks and does not say which line
-a row is, but it does say the block, and keeps the order of a block's rows: so the line number
-is the rows of all earlier blocks and those before it in its own. Kafka is a later source: it
-gets its own `_read_...` function here, and partition and offset come as Kafka gives them.
+one row per line, table row or Kafka record. Spark reads a large file in blocks and does not say
+which line a row is, but it does say the block, and keeps the order of a block's rows: so the line
+number is the rows of all earlier blocks and those before it in its own.
 
 The text source hands the bytes of a line on untouched (NUL and bytes that are not UTF-8
 included); lines end in LF, the last one may lack it, and what follows a closing LF is no line.
@@ -29,6 +33,7 @@ import mmh3
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from streaming.events import Rejection, parse_record
+from streaming.kafka_source import read_kafka
 from streaming.model import Input, Position
 from streaming.tables import JobError, absolute_location
 
@@ -45,15 +50,28 @@ _DIGEST_BYTES = 65_536
 _MODULUS = 1 << 64
 
 Block = tuple[str, str, int]
-"""(source, path, block start): the unit in which Spark keeps the order of rows."""
+"""(source, path, block start): the unit in which Spark keeps the order of a file's rows."""
+
+RAW_COLUMNS = (
+    "source",
+    "path",
+    "block",
+    "partition",
+    "offset",
+    "timestamp_ms",
+    "key",
+    "value",
+    "bytes",
+    "is_filtered",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """One source as the executors need to know it; picklable.
 
-    `root` is the directory as Spark spells it in a row's path; `kind` is
-    "files" or "delta".
+    `kind` is "files", "delta" or "kafka". `location` is the directory or table, or
+    the Kafka topic; `root` is the directory as Spark spells it in a row's path.
     """
 
     name: str
@@ -68,11 +86,16 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class RawRecord:
-    """One record before parsing; `bytes` is its full length, `value` may be cut."""
+    """One record before parsing; `size` is its full length in bytes, `key` and `value` may be cut.
+
+    `value` is None only for a tombstone in Kafka, where alone there are a key and a time.
+    """
 
     position: Position
-    value: bytes
-    bytes: int
+    value: bytes | None
+    size: int
+    key: bytes | None = None
+    timestamp_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +114,8 @@ def sources_of(spark: SparkSession, settings: Settings, tables_root: str) -> lis
             name=source.name,
             format=source.format,
             kind=source.from_,
-            location=absolute_location(source.path),
-            root=_as_spark_spells(spark, source.path),
+            location=source.topic if source.from_ == "kafka" else absolute_location(source.path),
+            root="" if source.from_ == "kafka" else _as_spark_spells(spark, source.path),
             cluster=source.cluster,
             max_files_per_trigger=source.max_files_per_trigger,
         )
@@ -121,15 +144,32 @@ def _as_spark_spells(spark: SparkSession, location: str) -> str:
     return str(path.getFileSystem(hadoop).makeQualified(path).toString())
 
 
-def raw_stream(spark: SparkSession, sources: Sequence[Source], max_record_bytes: int) -> DataFrame:
-    """Read all sources as one stream of raw records."""
-    frames = [_READERS[source.kind](spark, source) for source in sources]
-    return reduce(lambda left, right: left.unionByName(right), frames).select(
-        "source",
-        "path",
-        "block",
-        F.substring("value", 1, max_record_bytes + 1).alias("value"),
-        F.octet_length("value").cast("long").alias("bytes"),
+def raw_stream(spark: SparkSession, sources: Sequence[Source], settings: Settings) -> DataFrame:
+    """Read all sources as one stream of raw records.
+
+    Raises:
+        JobError: a source is not there, or not what the settings say.
+    """
+    most = settings.source.max_record_bytes
+    frames = []
+    for source in sources:
+        if source.kind == "kafka":
+            frames.append(read_kafka(spark, source.name, settings).select(*RAW_COLUMNS[:-2], "is_filtered"))
+            continue
+        frames.append(
+            _READERS[source.kind](spark, source)
+            .withColumn("partition", F.lit(-1))
+            .withColumn("offset", F.lit(-1).cast("long"))
+            .withColumn("timestamp_ms", F.lit(None).cast("long"))
+            .withColumn("key", F.lit(None).cast("binary"))
+            .withColumn("is_filtered", F.lit(False))
+        )
+    length = F.coalesce(F.octet_length("value"), F.lit(0)) + F.coalesce(F.octet_length("key"), F.lit(0))
+    return (
+        reduce(lambda left, right: left.unionByName(right), frames)
+        .withColumn("bytes", length.cast("long"))
+        .withColumns({name: F.substring(name, 1, most + 1) for name in ("key", "value")})
+        .select(*RAW_COLUMNS)
     )
 
 
@@ -180,14 +220,18 @@ def file_names(
 ) -> dict[tuple[str, str], str]:
     """Name each (source, path) as positions do, so that names sort in the order of application.
 
-    A file goes by its name below the source's directory. A Delta table's data files have
-    random names, so the time when the file was written, as 13 digits of milliseconds, stands before it.
+    A Kafka topic goes by its name, a file by its name below the source's directory. A Delta table's
+    data files have random names, so the time when the file was written, as 13 digits of
+    milliseconds, stands before it.
     """
     names = {}
     jvm: Any = spark._jvm
     hadoop = spark._jsc.hadoopConfiguration()
     for name, path in paths:
         source = sources[name]
+        if source.kind == "kafka":
+            names[(name, path)] = path
+            continue
         plain = unquote(path)
         below = plain.removeprefix(source.root).lstrip("/")
         if source.kind == "delta":
@@ -232,10 +276,20 @@ def number_records(
         next_line: lines already seen of each block's file before the next row of that
             block; it is counted on here, so that a block may go on in the next call's rows.
     """
-    values, lengths = rows.column("value").to_pylist(), rows.column("bytes").to_pylist()
-    for block, value, length in zip(_blocks(rows), values, lengths, strict=True):
-        next_line[block] = line = next_line.get(block, 0) + 1
-        yield RawRecord(Position(block[0], names[block[:2]], -1, line), value, length)
+    columns: list[Any] = [rows.column(name).to_pylist() for name in _RECORD_COLUMNS]
+    for source, path, block, partition, offset, timestamp_ms, key, value, length in zip(
+        *columns, strict=True
+    ):
+        name = names[(source, path)]
+        if partition >= 0:
+            yield RawRecord(Position(source, name, partition, offset), value, length, key, timestamp_ms)
+            continue
+        place = (source, path, block)
+        next_line[place] = line = next_line.get(place, 0) + 1
+        yield RawRecord(Position(source, name, -1, line), value, length)
+
+
+_RECORD_COLUMNS = RAW_COLUMNS[:-1]
 
 
 def _blocks(rows: pa.Table | pa.RecordBatch) -> Iterator[Block]:
@@ -245,13 +299,13 @@ def _blocks(rows: pa.Table | pa.RecordBatch) -> Iterator[Block]:
 
 def parse_raw(record: RawRecord, rules: ParseRules) -> Input | Rejection:
     """Parse one raw record by its source's format."""
-    if record.bytes > rules.max_record_bytes:
+    if record.size > rules.max_record_bytes:
         return Rejection(
             position=record.position,
-            reason=f"the record has {record.bytes} bytes; at most {rules.max_record_bytes} are read "
+            reason=f"the record has {record.size} bytes; at most {rules.max_record_bytes} are read "
             "(source.max_record_bytes)",
-            raw=record.value[: rules.rejected_raw_bytes],
-            raw_bytes=record.bytes,
+            raw=(record.value or b"")[: rules.rejected_raw_bytes],
+            raw_bytes=record.size,
         )
     source = rules.sources[record.position.source]
     return parse_record(
@@ -260,14 +314,17 @@ def parse_raw(record: RawRecord, rules: ParseRules) -> Input | Rejection:
         format=source.format,  # type: ignore[arg-type]  # the settings allow only the two
         default_cluster=source.cluster,
         max_record_bytes=rules.max_record_bytes,
+        kafka_key=record.key,
+        kafka_timestamp_ms=record.timestamp_ms,
     )
 
 
 def digest_of(record: RawRecord) -> int:
     """Hash one record and its place; a batch's digest is the sum, so that order does not matter."""
     at = record.position
-    place = f"{at.source}\0{at.path}\0{at.partition}\0{at.offset}\0{record.bytes}\0".encode()
-    return int(mmh3.hash64(place + record.value[:_DIGEST_BYTES], signed=False)[0])
+    place = f"{at.source}\0{at.path}\0{at.partition}\0{at.offset}\0{record.size}\0".encode()
+    content = (record.key or b"") + (record.value or b"")[:_DIGEST_BYTES]
+    return int(mmh3.hash64(place + content, signed=False)[0])
 
 
 def add_digests(digests: Iterable[int]) -> int:

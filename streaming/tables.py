@@ -58,6 +58,11 @@ class Tables:
             return DeltaTable.create(location, schema, mode="ignore")
         table = DeltaTable(location)
         found = pa.schema(table.schema().to_arrow())
+        if not found.equals(schema) and _is_older(pa.struct(found), pa.struct(schema)):
+            # Only columns were added since: what is there stays as it is, and reads as null.
+            write_deltalake(table, schema.empty_table(), mode="append", schema_mode="merge")
+            table = DeltaTable(location)
+            found = pa.schema(table.schema().to_arrow())
         if not found.equals(schema):
             raise JobError(
                 f"table {name} at {location}: {_schema_difference(found, schema)}; "
@@ -204,6 +209,18 @@ def quoted(text: str) -> str:
 def commit_of(app_id: str, version: int) -> CommitProperties:
     """Make the commit properties that record an application's version."""
     return CommitProperties(app_transactions=[Transaction(app_id, version)])
+
+
+def _is_older(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Say whether an earlier release's type grew into this one by fields added at the end."""
+    if pa.types.is_struct(found) and pa.types.is_struct(wanted):
+        names = [field.name for field in wanted]
+        return [field.name for field in found] == names[: found.num_fields] and all(
+            _is_older(field.type, wanted.field(field.name).type) for field in found
+        )
+    if pa.types.is_list(found) and pa.types.is_list(wanted):
+        return _is_older(found.value_type, wanted.value_type)
+    return bool(found.equals(wanted))
 
 
 def _schema_difference(found: pa.Schema, wanted: pa.Schema) -> str:

@@ -282,6 +282,16 @@ def test_topic_that_grows_gives_its_new_partitions_at_once() -> None:
     assert [len(ps) for ps in owned(row).values()] == [4, 4]
 
 
+def test_a_topic_first_seen_is_news_of_now() -> None:
+    """The admin client dates a topic that it sees for the first time 1970; the group's time goes on."""
+    player = Player()
+    player.play([join("C0", 1, "t0")])
+    player.play([{**topic("t0", 2), "event_time": 0}])
+    row = player.versions()[-1]
+    assert owned(row) == {"C0": ["t0p0", "t0p1"]}
+    assert row["event_time"] == at(1) * 1000
+
+
 def test_topic_that_shrinks_or_goes_leaves_nobody_with_ghosts() -> None:
     """Partitions that exist no longer are revoked and never handed on."""
     player = two_members()

@@ -105,6 +105,15 @@ GOOD: list[dict[str, Any]] = [
         "protocol_type": "connect",
         "members": [{**MEMBER, "topics": [], "assigned": {"jdbc": [-1, 0]}}],
     },
+    {"type": "group_state", "event_time": 5, "group_id": "g", "state": "PreparingRebalance"},
+    {
+        "type": "group_state",
+        "event_time": 5,
+        "group_id": "g",
+        "state": "Reconciling",
+        "protocol_type": "consumer",
+        "group_type": "consumer",
+    },
 ]
 
 

@@ -13,6 +13,10 @@ from hypothesis import strategies as st
 
 from conf.settings import DEMO_FILE, Settings, SettingsError, load_settings
 
+CLUSTERS = "".join(
+    f'[clusters.{name}.kafka]\n"bootstrap.servers" = "{name}:9092"\n' for name in ("east", "west")
+)
+KAFKA = CLUSTERS + '[[sources]]\nname = "k"\nformat = "offsets"\nfrom = "kafka"\ncluster = "west"\n'
 SOURCE = '[[sources]]\nname = "a"\nformat = "events"\nfrom = "files"\npath = "p"\n'
 
 
@@ -107,6 +111,48 @@ def test_spark_options_may_be_written_without_quotes(tmp_path: Path) -> None:
     assert overridden.spark.option_values() == {"spark.sql.shuffle.partitions": "9"}
 
 
+def clear_options(settings: Settings, cluster: str) -> dict[str, str]:
+    """Give a cluster's Kafka options in clear."""
+    return {name: value.get_secret_value() for name, value in settings.clusters[cluster].kafka.items()}
+
+
+def test_a_cluster_s_options_are_laid_over_one_another(tmp_path: Path) -> None:
+    """Each option of a cluster can be set in the file, the environment (with __ for dots) and --set."""
+    file = tmp_path / "prod.toml"
+    file.write_text(
+        "[clusters.prod.kafka]\nbootstrap.servers = 'file'\nsecurity.protocol = 'file'\nclient.id = 1\n"
+        "[clusters.prod]\nmetadata_interval_s = 5\n",
+        encoding="utf-8",
+    )
+    environ = {
+        "COUNTERPOISE_CLUSTERS__PROD__KAFKA__SECURITY__PROTOCOL": "environment",
+        "COUNTERPOISE_CLUSTERS__PROD__KAFKA__SASL__JAAS__CONFIG": "environment",
+        "COUNTERPOISE_CLUSTERS__PROD__METADATA_INTERVAL_S": "7",
+    }
+    overrides = {
+        "clusters.prod.kafka.sasl.jaas.config": "option",
+        "clusters.prod.admin": '{ssl.ca.location = "option"}',
+    }
+    loaded = load_settings(file, environ, overrides)
+    assert clear_options(loaded, "prod") == {
+        "bootstrap.servers": "file",
+        "security.protocol": "environment",
+        "sasl.jaas.config": "option",
+        "client.id": "1",
+    }
+    assert loaded.clusters["prod"].admin["ssl.ca.location"].get_secret_value() == "option"
+    assert loaded.clusters["prod"].metadata_interval_s == 7
+
+
+def test_a_cluster_may_be_known_from_the_environment_alone() -> None:
+    """A container without a file has its clusters too; their names are lower case then."""
+    environ = {"COUNTERPOISE_CLUSTERS__EAST__KAFKA__BOOTSTRAP__SERVERS": "b:9092"}
+    loaded = load_settings(None, environ, {"clusters.West.kafka": '{"bootstrap.servers" = "c:9092"}'})
+    assert loaded.clusters.keys() == {"east", "West"}
+    assert clear_options(loaded, "east") == {"bootstrap.servers": "b:9092"}
+    assert clear_options(loaded, "West") == {"bootstrap.servers": "c:9092"}
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -141,6 +187,11 @@ def test_spark_options_may_be_written_without_quotes(tmp_path: Path) -> None:
             "'package.module:function'",
         ),
         (
+            '[groups.plugins]\nrange = "module:function"\n',
+            "prod.toml: groups.plugins has the name 'range', which is Kafka's own; "
+            "give your assignor another",
+        ),
+        (
             '[spark.options]\nmaster = "x"\n',
             "prod.toml: spark.options.master has a name that does not fit; "
             "it must be a name that begins with 'spark.'",
@@ -151,12 +202,37 @@ def test_spark_options_may_be_written_without_quotes(tmp_path: Path) -> None:
         ),
         (
             SOURCE.replace('path = "p"', ""),
-            "prod.toml: sources.a.path is missing; it must be a text that is not empty",
+            "prod.toml: sources.a has no path; a source from 'files' needs one that is not empty",
         ),
         (
             SOURCE.replace('"files"', '"kafka"'),
-            "prod.toml: sources.a.from is 'kafka', which this release does not read yet; it must be one of "
-            "'files', 'delta' (captured records of __consumer_offsets are read with format 'offsets')",
+            "prod.toml: sources.a has path, which no source from 'kafka' has; leave it out",
+        ),
+        (
+            SOURCE + 'topic = "t"\n',
+            "prod.toml: sources.a has topic, which no source from 'files' has; leave it out",
+        ),
+        (
+            KAFKA.replace("offsets", "events"),
+            "prod.toml: sources.k has no topic; a source of events from 'kafka' needs one",
+        ),
+        (
+            KAFKA + 'starting = "yesterday"\n',
+            "prod.toml: sources.k.starting is 'yesterday'; it must be 'earliest', 'latest' or an RFC 3339 "
+            "time with offset such as '2026-01-31T12:00:00Z'",
+        ),
+        (
+            KAFKA.replace('cluster = "west"', 'cluster = "south"'),
+            "prod.toml: sources has 'k' of cluster 'south', which has no section [clusters.south.kafka]; "
+            "known: 'east', 'west'",
+        ),
+        (
+            KAFKA
+            + KAFKA.partition("[[")[1]
+            + KAFKA.partition("[[")[2].replace("west", "east").replace("k", "l", 1),
+            "prod.toml: sources has the Kafka clusters 'east', 'west', each of which needs its own tables "
+            "and checkpoint; put {cluster} into job.tables and job.checkpoint_location, e.g. "
+            "'data/{cluster}/tables' and 'data/{cluster}/checkpoint'",
         ),
         (
             SOURCE + SOURCE,
@@ -166,6 +242,34 @@ def test_spark_options_may_be_written_without_quotes(tmp_path: Path) -> None:
         (
             '[job]\ntables = "t"\ncheckpoint_location = "t/c"\n',
             "prod.toml: job has checkpoint_location 't/c' inside tables 't'; keep them apart",
+        ),
+        (
+            "[clusters.prod]\nmetadata_interval_s = 1\n",
+            "prod.toml: clusters.prod.kafka is missing; it must be a table of names, each a text",
+        ),
+        (
+            '[clusters.prod]\nkafka = "hunter2"\n',
+            "prod.toml: clusters.prod.kafka is '***'; it must be a table of names, each a text",
+        ),
+        (
+            '[clusters]\nprod = "hunter2"\n',
+            "prod.toml: clusters.prod is '***'; it must be a section with the keys kafka, admin, "
+            "metadata_interval_s",
+        ),
+        (
+            'clusters = "hunter2"\n',
+            "prod.toml: clusters is '***'; it must be a table of names, each a section with the keys kafka, "
+            "admin, metadata_interval_s",
+        ),
+        (
+            '[clusters."a.b".kafka]\nbootstrap.servers = "b"\n',
+            "prod.toml: clusters.a.b has a name that does not fit; it must be a name of letters, digits, '-' "
+            "and '_' that begins with a letter or digit",
+        ),
+        (
+            '[clusters.prod]\nkafak = {"sasl.password" = "hunter2"}\nkafka.bootstrap.servers = "b"\n',
+            "prod.toml: clusters.prod.kafak is unknown; did you mean clusters.prod.kafka? "
+            "known: kafka, admin, metadata_interval_s",
         ),
         (
             "log = 3\n",
@@ -187,6 +291,29 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, problem: st
             "--set batch.shards: batch.shards is 'many'; it must be a whole number, 1 or more",
         ),
         ("job", "x", "--set job: job is a section; set its keys one by one"),
+        (
+            "clusters.prd.kafka.sasl.jaas.config",
+            "hunter2",
+            "--set clusters.prd.kafka.sasl.jaas.config: clusters.prd.kafka has no 'bootstrap.servers'; "
+            "give the brokers as 'host:port,host:port'",
+        ),
+        (
+            "clusters.prd",
+            "hunter2",
+            "--set clusters.prd: clusters.prd is a section; set its keys one by one",
+        ),
+        ("clusters", "hunter2", "--set clusters: clusters is a section; set its keys one by one"),
+        (
+            "clusters.prd.kafka",
+            "{hunter2",
+            "--set clusters.prd.kafka: clusters.prd.kafka is '***'; it must be a table of names, each a text",
+        ),
+        (
+            "clusters.prd.kafak.x",
+            "hunter2",
+            "--set clusters.prd.kafak.x: clusters.prd.kafak is unknown; did you mean clusters.prd.kafka? "
+            "known: kafka, admin, metadata_interval_s",
+        ),
         ("log.level.x", "x", "--set log.level.x: log.level is one value; nothing can be set below it"),
         (
             "sources.b.path",
@@ -253,15 +380,17 @@ def test_the_demo_s_settings_are_settings() -> None:
     assert {source.format for source in load_settings(DEMO_FILE, {}, {}).sources} == {"events", "offsets"}
 
 
-def test_the_example_of_a_source_in_the_defaults_is_one(tmp_path: Path) -> None:
-    """The commented [[sources]] of default.toml holds every key of a source, and loads."""
+def test_the_examples_of_sources_in_the_defaults_are_some(tmp_path: Path) -> None:
+    """The commented [[sources]] of default.toml hold every key of a source between them, and load."""
     text = DEMO_FILE.with_name("default.toml").read_text(encoding="utf-8")
     lines = [line.removeprefix("# ") for line in text.splitlines() if line.startswith("# ")]
     begin = lines.index("[[sources]]")
-    example = [line for line in lines[begin : begin + 12] if re.match(r"\[\[|\w+ = ", line)]
-    (source,) = load_text(tmp_path, "\n".join(example)).sources
-    keys = {line.split(" = ")[0] for line in example[1:]}
-    assert keys == {field.alias or name for name, field in type(source).model_fields.items()}
+    example = [line for line in lines[begin : begin + 20] if re.match(r"\[\[sources|\w+ = ", line)]
+    cluster = '[clusters.default.kafka]\n"bootstrap.servers" = "b:9092"\n'
+    files, kafka = load_text(tmp_path, cluster + "\n".join(example)).sources
+    assert (files.from_, kafka.from_) == ("files", "kafka")
+    keys = {line.split(" = ")[0] for line in example if " = " in line}
+    assert keys == {field.alias or name for name, field in type(files).model_fields.items()}
 
 
 @given(st.dictionaries(st.sampled_from(["job.tables", "job.cluster", "spark.app_name"]), st.text(min_size=1)))
@@ -285,3 +414,20 @@ def test_no_option_ends_in_anything_but_settings_or_a_settings_error(key: str, t
     except SettingsError as error:
         problems = error.problems
     assert problems is None or all(problems)
+
+
+def test_each_cluster_has_its_own_deployment(tmp_path: Path) -> None:
+    """{cluster} in the locations makes one deployment a cluster, with its own sources; else there is one."""
+    east = KAFKA.partition("[[")[1] + KAFKA.partition("[[")[2].replace("west", "east").replace('"k"', '"l"')
+    places = '[job]\ntables = "d/{cluster}/t"\ncheckpoint_location = "d/{cluster}/c"\n'
+    deployments = load_text(tmp_path, places + KAFKA + east).by_cluster()
+    assert {
+        name: (own.job.tables, own.job.checkpoint_location, own.job.cluster, [s.name for s in own.sources])
+        for name, own in deployments.items()
+    } == {
+        "east": ("d/east/t", "d/east/c", "east", ["l"]),
+        "west": ("d/west/t", "d/west/c", "west", ["k"]),
+    }
+    alone = load_text(tmp_path, KAFKA)
+    assert alone.by_cluster() == {"default": alone}
+    assert alone.sources[0].topic == "__consumer_offsets"

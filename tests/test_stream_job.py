@@ -43,7 +43,8 @@ class TestSources:
             for record in number_records(frame.toArrow(), names, lines_before(counts)):
                 found[record.position.path, record.position.offset] = record.value
 
-        stream = raw_stream(spark, list(sources.values()), 100)
+        short = settings.source.model_copy(update={"max_record_bytes": 100})
+        stream = raw_stream(spark, list(sources.values()), settings.model_copy(update={"source": short}))
         query = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
         query.trigger(availableNow=True).start().awaitTermination()
         self.blocks = blocks

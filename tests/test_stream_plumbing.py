@@ -130,6 +130,9 @@ def deployment(tmp_path: Path) -> Deployment:
     return Deployment(tmp_path / "tables")
 
 
+_NOT_FROM_KAFKA = {"partition": -1, "offset": -1, "timestamp_ms": None, "key": None}
+
+
 class TestPositions:
     """Line numbers and digests."""
 
@@ -143,6 +146,7 @@ class TestPositions:
                 "source": "s",
                 "path": "file:/in/a",
                 "block": start,
+                **_NOT_FROM_KAFKA,
                 "value": f"{start}:{i}".encode(),
                 "bytes": 1,
             }
@@ -162,7 +166,7 @@ class TestPositions:
     def test_a_digest_sees_content_and_place_but_not_order(self) -> None:
         """Two records swapped by the reading order give one digest; exchanged places another."""
         rows = [
-            {"source": "s", "path": path, "block": 0, "value": value, "bytes": 1}
+            {"source": "s", "path": path, "block": 0, **_NOT_FROM_KAFKA, "value": value, "bytes": 1}
             for path, value in (("a", b"x"), ("b", b"y"))
         ]
         names = {("s", "a"): "a", ("s", "b"): "b"}
