@@ -2,7 +2,7 @@
 # PYTHON=... and JAVA_HOME=... choose the interpreter and the Java.
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench parity soak clean needs-java needs-python
+.PHONY: help install demo demo-kafka test lint bench parity soak clean needs-java needs-python
 SHELL := /bin/sh
 
 BIN := .venv/bin
@@ -11,6 +11,7 @@ STAMP := .venv/.installed
 help:
 	@echo "make install   Python packages into .venv"
 	@echo "make demo      the job once over packaged records, and what it found"
+	@echo "make demo-kafka  a real broker, groups that never rest and the job, live until Ctrl-C; DEMO_SECONDS=N"
 	@echo "make test      the tests; PYTEST_ARGS=... for some of them"
 	@echo "make lint      ruff, its formatting, and mypy"
 	@echo "make bench     times against the floor and against peers; BENCH_ARGS=..."
@@ -47,6 +48,9 @@ needs-java:
 demo: needs-java $(STAMP)
 	@rm -rf .demo
 	@$(BIN)/counterpoise demo --keep .demo
+
+demo-kafka: needs-java $(STAMP)
+	@$(BIN)/python -m demo $(DEMO_ARGS)
 
 test: needs-java $(STAMP)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -175,17 +175,29 @@ def describe(
     conf: ConfOption = None,
     cluster: Annotated[str | None, typer.Option("--cluster", help="Only groups of this cluster.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of tables.")] = False,
+    watch: Annotated[
+        float | None,
+        typer.Option("--watch", metavar="SECONDS", min=0.1, help="Look again so often, until Ctrl-C."),
+    ] = None,
 ) -> None:
     """Show groups, or one group's members and what they own; exit code 1 while an alert fires."""
     with _clear_errors():
         if tables is not None and conf is not None:
             raise UsageError("describe takes --tables or --conf, not both")
-        from console.description import describe_groups, print_description
+        if watch is not None and as_json:
+            raise UsageError("describe takes --watch or --json, not both")
+        from console.description import describe_groups, print_description, tables_of
 
-        where = tables if tables is not None else _settings(conf, None).job.tables
+        where = [tables] if tables is not None else tables_of(_settings(conf, None), cluster)
+        if watch is not None:
+            from console.watch import watch_groups
+
+            raise typer.Exit(FIRES if watch_groups(where, group, cluster, _console(), watch) else 0)
         description = describe_groups(where, group, cluster)
         if group is not None and not description["groups"]:
-            raise UsageError(f"{where}: no group {group!r}; `counterpoise describe` lists those there are")
+            raise UsageError(
+                f"{', '.join(where)}: no group {group!r}; `counterpoise describe` lists those there are"
+            )
         if as_json:
             _write_line(json.dumps(description, default=_plain, indent=2) + "\n")
         else:

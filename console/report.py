@@ -152,7 +152,9 @@ def print_demo_report(tables: Path, console: Console) -> None:
     columns += ["group_kind", "members", "assignment", "subscribed_topics", "protocol_type", "deltas"]
     kinds = "kind IN ('rebalance', 'held', 'baseline', 'gap')"
     history = sorted(read_table(where, "generations", columns, kinds).to_pylist(), key=_log_order)
-    console.print(_rebalances_table([row for row in history if row["kind"] != "baseline"]))
+    told = [row for row in history if row["kind"] != "baseline"]
+    told.sort(key=lambda row: (row["event_time"], row["log_seq"]))
+    console.print(rebalances_table(told[-LAST_REBALANCES:]))
     console.print(_checks_table(read_table(where, "checks").to_pylist()))
     open_alerts = [alert for alert in alerts if alert["status"] != "resolved"]
     console.print(alerts_table(open_alerts))
@@ -209,18 +211,24 @@ def _member_name(member: Row) -> str:
     return str(member["group_instance_id"] or member["member_id"])
 
 
-def _rebalances_table(history: Sequence[Row]) -> Table:
+def rebalances_table(rows: Iterable[Row]) -> Table:
+    """Lay out versions of groups as they are given: when, which, why, and what moved.
+
+    Args:
+        rows: rows of `generations` about groups, with at least event_time, group_id,
+            generation_id, kind, reason and deltas.
+    """
     table = _table(
         f"The last {LAST_REBALANCES} rebalances", "time", "group", "generation>", "kind", "because"
     )
     _add_column(table, "what moved")
-    for row in sorted(history, key=lambda r: (r["event_time"], r["log_seq"]))[-LAST_REBALANCES:]:
+    for row in rows:
         table.add_row(
             _time(row["event_time"]),
             escape(row["group_id"]),
             _text(row["generation_id"]),
             escape(row["kind"]),
-            escape(_text(row["reason"])),
+            escape(" ".join(map(_short, _text(row["reason"]).split(" ")))),
             escape(moves_text(row)),
         )
     return table

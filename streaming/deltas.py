@@ -52,6 +52,8 @@ def diff_versions(old: Owners, version: Version, *, cluster: str, group_id: str)
         if member_id not in after.get((topic, partition), ()):
             change = "revoked" if member_id in instances else "lost"
             receiver = _first(after.get((topic, partition))) or _first(receivers.get((topic, partition)))
+            if receiver == member_id:
+                receiver = None  # the leader has taken what it should have left: for whom is not known yet
             rows.append((member_id, 0, topic, partition, change, member_id, receiver))
     for member_id, topic, partition in owned_pairs(version.assignment):
         if member_id not in before.get((topic, partition), ()):

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from streaming.model import EventOutcome
 from streaming.observed_versions import Shown, describe_gap, rename_members
 
 if TYPE_CHECKING:
-    from streaming.model import EventOutcome, MemberInfo, Owners, Version, VersionKind
+    from streaming.model import Input, MemberInfo, Owners, Version, VersionKind
 
 
 class Place(NamedTuple):
@@ -24,7 +25,8 @@ class History:
     """How far a group's history has come, and what its last version showed.
 
     `basis` is the assignment of the last final version while versions are not
-    final, so that a move over several of them can be counted.
+    final, so that a move over several of them can be counted. `told_state` is the
+    coordinator's own word on the group's state, until the group's next record.
     """
 
     def __init__(self) -> None:
@@ -34,6 +36,7 @@ class History:
         self.incarnation = 1
         self.is_dead = False
         self.basis: Owners | None = None
+        self.told_state: str | None = None
         self.shown: Shown | None = None
 
     @classmethod
@@ -108,8 +111,27 @@ class History:
         return self._next(shown, "deleted", {}, cause)
 
     def describe(self, shown: Shown, topic_counts: Mapping[str, int]) -> Version:
-        """Show this for a `state` row, which keeps the version."""
-        return self._version(shown, "state", topic_counts, ())
+        """Show this for a `state` row, which keeps the version; the coordinator's word on the state goes."""
+        told = replace(shown, group_state=self.told_state or shown.group_state)
+        return self._version(told, "state", topic_counts, ())
+
+    def hear_state(self, event: Input, now: Version) -> EventOutcome:
+        """Take a `group_state` in: no version, and nothing that a record is compared with.
+
+        Args:
+            event: the coordinator's word.
+            now: the group as it stands.
+        """
+        reason = None
+        if not self.exists:
+            reason = "no generation of the group has been seen"
+        elif event.event_time_ms < now.event_time_ms:
+            reason = "the coordinator said so before the group's last version"
+        elif event.body["state"] == now.group_state:
+            reason = f"the group is known to be {now.group_state}"
+        else:
+            self.told_state = event.body["state"]
+        return EventOutcome(event=event, outcome="ignored" if reason else "applied", reason=reason)
 
     def _next(
         self,
@@ -119,7 +141,7 @@ class History:
         cause: tuple[EventOutcome, ...],
     ) -> Version:
         self.version += 1
-        self.shown = shown
+        self.shown, self.told_state = shown, None
         return self._version(shown, kind, topic_counts, cause)
 
     def _version(

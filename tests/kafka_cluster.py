@@ -161,7 +161,10 @@ class _Server:
         """
         command = java_command(self._heap, "counterpoise.Tethered", self._main, str(self._properties_file))
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
+            # In a process group of its own: a terminal's Ctrl-C is for who starts it, and stops it then.
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=log, stderr=log, process_group=0
+            )
         try:
             wait_until(
                 self._has_answered, timeout_s, lambda: f"{self._main} does not answer: {self._log_end()}"

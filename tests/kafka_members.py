@@ -134,6 +134,8 @@ class GroupMember:
                 stderr=log,
                 text=True,
                 encoding="utf-8",
+                # A terminal's Ctrl-C is not for it, as in kafka_cluster.py.
+                process_group=0,
             )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -11,6 +11,7 @@ import pytest
 
 from assignors import REGISTRY, Assignment, AssignorMemory, Subscription, TopicMetadata
 from streaming.client_protocols import ConnectAssignment, ConnectMetadata
+from streaming.deltas import diff_versions
 from streaming.model import EventOutcome, Position, TopicState, Version
 from streaming.observed_generations import running_tasks
 from streaming.observed_groups import ObservedGroup
@@ -92,6 +93,17 @@ def test_tombstone_of_an_unknown_group_is_ignored() -> None:
     group, items = feed([None])
     assert [item.outcome for item in items if isinstance(item, EventOutcome)] == ["ignored"]
     assert group.next_timer_ms() is None
+
+
+def test_what_a_member_should_have_kept_goes_to_nobody_known() -> None:
+    """A leader that takes what its assignor would have left to the owner: the delta names no receiver."""
+    before = classic_value(1, [("a", {"t": [0, 1]}), ("b", {"t": [2, 3]})], {"t"})
+    after = classic_value(2, [("a", {"t": [0]}), ("b", {"t": [2, 3]})], {"t"})
+    first, second = versions(feed([CREATED, before, after])[1])[1:]
+    assert second.expected == {"a": {"t": [0, 1]}, "b": {"t": [2, 3]}}
+    (delta,) = diff_versions(first.assignment, second, cluster="c", group_id="g")
+    assert (delta["change"], delta["member_id"], delta["partition"]) == ("revoked", "a", 1)
+    assert (delta["from_member_id"], delta["to_member_id"]) == ("a", None)
 
 
 def test_same_generation_again_is_ignored() -> None:
@@ -182,7 +194,7 @@ def distrustful(
 @pytest.fixture
 def _remembering(monkeypatch: pytest.MonkeyPatch) -> None:
     assignor = replace(REGISTRY["sticky"], function=distrustful)
-    monkeypatch.setattr("streaming.expected.find_assignor", lambda *_: assignor)
+    monkeypatch.setattr("streaming.expected.get_assignor", lambda *_: assignor)
 
 
 @pytest.mark.usefixtures("_remembering")
@@ -264,30 +276,6 @@ def test_group_deleted_event_and_dead_state() -> None:
     assert versions(items)[1].cause[0].event == dead
     assert isinstance(items[2], EventOutcome)
     assert items[2].outcome == "ignored"
-
-
-def test_plugin_that_raises_costs_only_the_expectation() -> None:
-    """An assignor that fails leaves the observed assignment as it is and says what happened."""
-    group = ObservedGroup("c", "g", plugins={"range": "tests.test_observed_histories:failing_assignor"})
-    (version,) = group.advance(classic("g", 1, 1000, ONE), view(T4))
-    assert isinstance(version, Version)
-    assert version.expected_status == "unknown"
-    assert version.expected_note == "assignor 'range' raised ZeroDivisionError: on purpose"
-    assert version.assignment == {"a": {"t": [0, 1, 2, 3]}}
-
-
-def test_plugin_that_cannot_be_loaded_costs_only_the_expectation() -> None:
-    """A wrong path in the settings is said in the note of the groups that use it."""
-    group = ObservedGroup("c", "g", plugins={"range": "tests.nowhere:nothing"})
-    (version,) = group.advance(classic("g", 1, 1000, ONE), view(T4))
-    assert isinstance(version, Version)
-    assert version.expected_status == "unknown"
-    assert (version.expected_note or "").startswith("plug-in 'tests.nowhere:nothing' cannot be imported")
-
-
-def failing_assignor(*_: object) -> None:
-    """Stand for a plug-in that always raises."""
-    raise ZeroDivisionError("on purpose")
 
 
 def test_describe_shows_the_counts_of_now() -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conf.settings import DEMO_FILE, Settings, SettingsError, load_settings
+from console.description import tables_of
 
 CLUSTERS = "".join(
     f'[clusters.{name}.kafka]\n"bootstrap.servers" = "{name}:9092"\n' for name in ("east", "west")
@@ -431,3 +432,13 @@ def test_each_cluster_has_its_own_deployment(tmp_path: Path) -> None:
     alone = load_text(tmp_path, KAFKA)
     assert alone.by_cluster() == {"default": alone}
     assert alone.sources[0].topic == "__consumer_offsets"
+
+
+def test_describe_looks_where_each_cluster_has_its_tables(tmp_path: Path) -> None:
+    """With {cluster} in job.tables there is one place a cluster, or the one that was asked for."""
+    east = KAFKA.partition("[[")[1] + KAFKA.partition("[[")[2].replace("west", "east").replace('"k"', '"l"')
+    places = '[job]\ntables = "d/{cluster}/t"\ncheckpoint_location = "d/{cluster}/c"\n'
+    both = load_text(tmp_path, places + KAFKA + east)
+    assert tables_of(both, None) == ["d/east/t", "d/west/t"]
+    assert tables_of(both, "west") == ["d/west/t"]
+    assert tables_of(load_text(tmp_path, KAFKA), "west") == ["counterpoise-data/tables"]
