@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 import mmh3
 
 from assignors.balance import better_assignment_exists
-from streaming.deltas import unowned_by_topic
+from streaming.deltas import unowned_by_topic, unrun_by_connector
+from streaming.model import owned_pairs
+from streaming.observed_versions import name_some
 
 if TYPE_CHECKING:
     from streaming.model import Version
@@ -121,13 +123,14 @@ class GroupAlerts:
             return True, finding if empty else None
         if name == "UnexpectedAssignment":
             return self._judge_expected(rule, version)
-        if not version.is_final or version.protocol_type == "connect":
+        if not version.is_final:  # in Connect also while a lost worker's tasks wait for it
             return False, None
         if not version.members:
             return True, None
+        is_connect = version.protocol_type == "connect"
         if name == "UnassignedPartitions":
-            return True, self._find_unassigned(version)
-        return True, self._find_imbalance(rule, version)
+            return True, self._find_unrun(version) if is_connect else self._find_unassigned(version)
+        return True, self._find_uneven(rule, version) if is_connect else self._find_imbalance(rule, version)
 
     def _find_unassigned(self, version: Version) -> Finding | None:
         counts = unowned_by_topic(version)
@@ -137,6 +140,39 @@ class GroupAlerts:
         where = ", ".join(f"{topic} ({count})" for topic, count in counts.items())
         summary = f"{self._group_id}: {total} subscribed partition{'s' if total > 1 else ''} without an owner"
         return Finding(value=float(total), summary=summary, description=f"Nobody owns partitions of {where}.")
+
+    def _find_unrun(self, version: Version) -> Finding | None:
+        """Look for connectors and tasks that are configured and that no worker runs."""
+        tasks = {c: sum(part >= 0 for part in parts) for c, parts in unrun_by_connector(version).items()}
+        connectors = [c for c, parts in unrun_by_connector(version).items() if parts[0] < 0]
+        total = sum(tasks.values())
+        if not connectors and not total:
+            return None
+        named = [f"connector {connector}" for connector in connectors]
+        named += [f"{_count(n, 'task')} of {connector}" for connector, n in tasks.items() if n]
+        kinds = ((len(connectors), "connector"), (total, "task"))
+        counted = " and ".join(_count(n, what) for n, what in kinds if n)
+        return Finding(
+            value=float(len(connectors) + total),
+            summary=f"{self._group_id}: {counted} that nobody runs",
+            description=f"No worker runs {name_some(named)}.",
+        )
+
+    def _find_uneven(self, rule: AlertRule, version: Version) -> Finding | None:
+        """Look at connectors and at tasks apart, as Connect's assignors do: each kind is dealt evenly."""
+        for what, is_connector in (("task", False), ("connector", True)):
+            loads = dict.fromkeys((m.member_id for m in version.members), 0)
+            for worker, _, number in owned_pairs(version.assignment):
+                loads[worker] = loads.get(worker, 0) + ((number < 0) == is_connector)
+            high, low = max(loads.values()), min(loads.values())
+            if high - low < rule.numbers.get("min_spread", 2):
+                continue
+            busiest = min(worker for worker, load in loads.items() if load == high)
+            ratio = high * len(loads) / sum(loads.values())
+            text = f"{busiest} runs {_count(high, what)}, the least loaded worker {low}; no delay is running."
+            summary = f"{self._group_id}: worker with the most {what}s at {ratio:.2f} of the mean"
+            return Finding(value=round(ratio, 4), summary=summary, description=text)
+        return None
 
     def _find_imbalance(self, rule: AlertRule, version: Version) -> Finding | None:
         if version.protocol_type != "consumer":
@@ -223,3 +259,7 @@ class GroupAlerts:
             "summary": alert["summary"],
             "description": alert["description"],
         }
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

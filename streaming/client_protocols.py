@@ -11,7 +11,7 @@ and IncrementalCooperativeConnectProtocol. Left out: the streams protocol.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal
 
 from streaming.offsets_wire import Field, Reader, WireError, read_int16, struct_reader
@@ -131,6 +131,12 @@ class ConnectMetadata:
     allocation: ConnectAssignment | None = None
 
 
+_LONGEST_KEPT = 512
+"""Bytes; with the count below, what is kept of clients' bytes stays below a few megabytes."""
+
+_KEPT = 2_048
+
+
 @cache
 def _reader(fields: tuple[Field, ...], version: int) -> Reader:
     return struct_reader(fields, version, flexible=False, raw_bytes=True)
@@ -164,7 +170,7 @@ def _lists(
 
 
 def decode_subscription(raw: bytes) -> ConsumerSubscription:
-    """Decode a consumer's subscription.
+    """Decode a consumer's subscription. The members of a group mostly send the same: short ones are kept.
 
     Raises:
         WireError: the bytes do not hold one.
@@ -174,6 +180,10 @@ def decode_subscription(raw: bytes) -> ConsumerSubscription:
     >>> decode_subscription(bytes.fromhex("0000 00000001 0002 7430 ffffffff")).topics
     ('t0',)
     """
+    return _subscription(raw) if len(raw) > _LONGEST_KEPT else _kept_subscription(raw)
+
+
+def _subscription(raw: bytes) -> ConsumerSubscription:
     version, values = _read_versioned(raw, _SUBSCRIPTION, _NEWEST_CONSUMER_VERSION)
     return ConsumerSubscription(
         version=version,
@@ -195,12 +205,20 @@ def decode_consumer_assignment(raw: bytes) -> ConsumerAssignment | None:
     """
     if not raw:
         return None
+    return _assignment(raw) if len(raw) > _LONGEST_KEPT else _kept_assignment(raw)
+
+
+def _assignment(raw: bytes) -> ConsumerAssignment:
     version, values = _read_versioned(raw, _ASSIGNMENT, _NEWEST_CONSUMER_VERSION)
     return ConsumerAssignment(
         version=version,
         partitions=_lists(values["assignedPartitions"]),
         user_data=values["userData"],
     )
+
+
+_kept_subscription = lru_cache(_KEPT)(_subscription)
+_kept_assignment = lru_cache(_KEPT)(_assignment)
 
 
 def decode_connect_assignment(raw: bytes) -> ConnectAssignment | None:

@@ -216,7 +216,9 @@ def _refuse_repeated_key(raw: bytes) -> None:
 
 def _captured_record(raw: bytes, position: Position, cluster: str, max_record_bytes: int) -> Input:
     line, _canonical = _load_object(raw, max_record_bytes)
-    return _offsets_input(read_captured(line), raw, position.source, cluster)
+    captured = read_captured(line)
+    place = Position(position.source, OFFSETS_TOPIC, captured.partition, captured.offset)
+    return _offsets_input(captured, raw, place, cluster)
 
 
 def _kafka_offsets_record(
@@ -242,10 +244,10 @@ def _kafka_offsets_record(
         key=key,
         value=raw,
     )
-    return _offsets_input(captured, captured.line(), position.source, cluster)
+    return _offsets_input(captured, captured.line(), position, cluster)
 
 
-def _offsets_input(captured: CapturedRecord, raw: bytes, source: str, cluster: str) -> Input:
+def _offsets_input(captured: CapturedRecord, raw: bytes, position: Position, cluster: str) -> Input:
     try:
         event_time_ms = time_ms(captured.timestamp_ms)
     except EventError as error:
@@ -260,8 +262,8 @@ def _offsets_input(captured: CapturedRecord, raw: bytes, source: str, cluster: s
         type=_type_of(record),
         cluster=cluster,
         event_time_ms=event_time_ms,
-        event_id=f"{cluster}/{OFFSETS_TOPIC}/{captured.partition}/{captured.offset}",
-        position=Position(source, OFFSETS_TOPIC, captured.partition, captured.offset),
+        event_id=f"{cluster}/{position.path}/{position.partition}/{position.offset}",
+        position=position,
         body=_body_of(record),
         raw=raw,
         group_id=record.group_id,

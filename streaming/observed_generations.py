@@ -20,6 +20,7 @@ from streaming.client_protocols import (
     decode_consumer_assignment,
     decode_subscription,
 )
+from streaming.connect_evidence import JoinedWorker
 from streaming.expected import JoinedMember
 from streaming.model import MemberInfo, Owners
 from streaming.offsets_wire import WireError
@@ -32,10 +33,12 @@ class Generation:
     """What one group was in one generation.
 
     `joined` holds the members of a consumer group with all that is needed to judge
-    the leader; it is empty in a Connect group. `owners` are what runs where: in a
-    Connect group worker -> connector -> tasks, -1 being the connector itself.
-    `is_settled` is False while something still waits to be given out. `note` says
-    what could not be read.
+    the leader; it is empty in a Connect group, whose `workers` hold it; those are
+    empty where the source does not carry what workers reported (`generation_observed`).
+    `owners` are what runs where: in a Connect group worker -> connector -> tasks, -1
+    being the connector itself. `began_ms` is when the coordinator asked for the
+    assignment, None where that is not recorded. `is_settled` is False while something
+    still waits to be given out. `note` says what could not be read.
     """
 
     protocol_type: str
@@ -46,6 +49,8 @@ class Generation:
     members: tuple[MemberInfo, ...]
     joined: tuple[JoinedMember, ...]
     owners: Owners
+    workers: tuple[JoinedWorker, ...] = ()
+    began_ms: int | None = None
     is_settled: bool = True
     note: str | None = None
 
@@ -69,6 +74,7 @@ def generation_of_record(value: Mapping[str, Any]) -> Generation:
     protocol_type = value["protocolType"]
     entries = value["members"]
     joined: tuple[JoinedMember, ...] = ()
+    workers: list[JoinedWorker] = []
     is_settled, unread = True, []
     if protocol_type == "connect":
         infos = tuple(_info(entry, (), None) for entry in entries)
@@ -81,6 +87,7 @@ def generation_of_record(value: Mapping[str, Any]) -> Generation:
                 unread.append(entry["memberId"])
                 owners[entry["memberId"]] = {}
                 continue
+            workers.append(JoinedWorker(member_id=entry["memberId"], said=metadata, given=given))
             owners[entry["memberId"]] = running_tasks(metadata, given)
             is_settled &= given is None or not (given.revoked or given.delay_ms)
     elif protocol_type in ("consumer", ""):
@@ -101,6 +108,8 @@ def generation_of_record(value: Mapping[str, Any]) -> Generation:
         members=infos,
         joined=joined,
         owners=owners,
+        workers=tuple(workers),
+        began_ms=value.get("currentStateTimestamp"),
         is_settled=is_settled,
         note=f"what {', '.join(unread)} sent could not be read as {protocol_type!r}" if unread else None,
     )

@@ -25,6 +25,7 @@ import orjson
 from streaming.applied import AppliedEvents
 from streaming.consumer_group_records import RawGroup, TopicNames, kind_of_key
 from streaming.expected import LeaderMemories, Verdict, judge_generation
+from streaming.expected_connect import ConnectExpectations
 from streaming.model import EventOutcome, Input, Version
 from streaming.observed_generations import Generation, generation_of_event, generation_of_record
 from streaming.observed_history import History, Place
@@ -71,13 +72,14 @@ class ObservedGroup:
         plugins: Mapping[str, str] | None = None,
         dedupe_window_ms: int = 86_400_000,
     ) -> None:
-        """Start with a group never seen; `plugins` maps a protocol to "module:function"."""
+        """Start with a group never seen; `plugins` maps a protocol to "module:attribute"."""
         self.cluster = cluster
         self.group_id = group_id
         self.history = History()
         self.raw: RawGroup | None = None
         self.pending: dict[str, Any] | None = None
         self.memories = LeaderMemories()
+        self.connect = ConnectExpectations()
         self.topic_names = TopicNames()
         self._plugins = plugins or {}
         self._applied = AppliedEvents(dedupe_window_ms)
@@ -103,6 +105,7 @@ class ObservedGroup:
         group.raw = RawGroup.from_json(fields["raw"]) if fields["raw"] else None
         group.pending = fields["pending"]
         group.memories = LeaderMemories(fields["memories"])
+        group.connect = ConnectExpectations(fields.get("connect"))
         group.topic_names = TopicNames(fields["topic_names"])
         group._applied = AppliedEvents(dedupe_window_ms, fields["applied"])
         return group
@@ -114,6 +117,7 @@ class ObservedGroup:
             "raw": self.raw.to_json() if self.raw else None,
             "pending": self.pending,
             "memories": self.memories.to_json(),
+            "connect": self.connect.to_json(),
             "topic_names": self.topic_names.name_by_id,
             "applied": self._applied.to_json(),
         }
@@ -132,6 +136,8 @@ class ObservedGroup:
         duplicate = self._applied.why_duplicate(event)
         if duplicate is not None:
             return [_outcome(event, "duplicate", duplicate)]
+        if event.type == "group_state":
+            return [self.history.hear_state(event, self.describe(topics))]
         items: Items = list(self._settle_pending(event))
         if event.type == "offset_commit":
             return [*items, self._learn_topic_name(event, topics)]
@@ -141,6 +147,7 @@ class ObservedGroup:
         if handler is None:
             return [*items, _outcome(event, "ignored", f"{event.type} does not apply to an observed group")]
         self._applied.remember(event)
+        self.history.told_state = None
         return [*items, *handler(self, event, topics)]
 
     def next_timer_ms(self) -> int | None:
@@ -181,6 +188,11 @@ class ObservedGroup:
         return at_ms, list(self._delete_pending())
 
     @property
+    def is_seen(self) -> bool:
+        """Say whether a record has told of the group; commits and the coordinator's word are none."""
+        return self.history.version > 0 or self.raw is not None
+
+    @property
     def fingerprint(self) -> None:
         """Give None: what Kafka decided is not computed here, so there is nothing to skip."""
         return None
@@ -190,6 +202,8 @@ class ObservedGroup:
         shown = self.history.shown or Shown.of_nobody("Unknown", event_time_ms=0, reason="not seen whole yet")
         if self.raw is not None and self.raw.is_whole:
             shown = replace(shown, group_state=self.raw.group_state)
+        if shown.protocol_type == "connect":
+            return self.history.describe(shown, self.connect.task_counts)
         known = (name for name in shown.topics() if topics.get(name) is not None)
         return self.history.describe(shown, {name: topics.partition_count(name) for name in known})
 
@@ -219,7 +233,8 @@ class ObservedGroup:
         return [self._delete(pending["event_time_ms"], ())] if pending and self.history.exists else []
 
     def _delete(self, event_time_ms: int, cause: tuple[EventOutcome, ...]) -> Version:
-        self.raw, self.pending, self.memories = None, None, LeaderMemories()
+        self.raw, self.pending = None, None
+        self.memories, self.connect = LeaderMemories(), ConnectExpectations()
         return self.history.delete(event_time_ms, cause)
 
     def _bury(self, event: Input) -> Items:
@@ -296,6 +311,8 @@ class ObservedGroup:
             verdict = self._judge(seen, event, topics, place)
         for topic, count in verdict.leader_counts.items():
             counts[topic] = max(count, counts.get(topic, 0))
+        if seen.protocol_type == "connect":
+            counts = self.connect.task_counts
         changed = what_changed(history.members, seen.members, moves)
         reason = place.reason or ("group_created" if seen.is_creation else changed)
         if is_downgrade:
@@ -337,8 +354,9 @@ class ObservedGroup:
         if not seen.members:
             return Verdict(owners=None, status="not_applicable")
         if seen.protocol_type == "connect":
-            note = seen.note or "what the leader remembers of earlier rounds is not known here"
-            return Verdict(owners=None, status="unknown", note=note)
+            is_same = self.history.exists and seen.generation_id == self.history.generation_id
+            was_missed = is_same or place.kind != "rebalance"
+            return self.connect.judge(seen, recorded_ms=event.event_time_ms, was_missed=was_missed)
         if seen.protocol_type != "consumer":
             note = seen.note or f"groups of protocol type {seen.protocol_type!r} have no assignor here"
             return Verdict(owners=None, status="unknown", note=note)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Self
 
 from assignors import REGISTRY
@@ -75,8 +75,9 @@ class Shown:
         return cls(**{**state, "members": members, "subscribed": subscribed, "expected": expected})
 
     def to_json(self) -> dict[str, Any]:
-        """Give everything in JSON's own types, what follows from the rest left out."""
-        state = asdict(self)
+        """Give everything as orjson writes it, members as they are, what follows from the rest left out."""
+        # asdict would copy every value, a third of the time that a version takes.
+        state: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         topics = {m.member_id: list(m.topics) for m in self.members}
         state["subscribed"] = {m: list(ts) for m, ts in self.subscribed.items() if list(ts) != topics.get(m)}
         if self.expected is not None and list(self.expected.items()) == list(self.assignment.items()):
@@ -112,7 +113,7 @@ class Shown:
             members=self.members,
             assignment=self.assignment,
             subscribed={m: frozenset(ts) for m, ts in self.subscribed.items()},
-            topic_counts={} if self.protocol_type == "connect" else dict(topic_counts),
+            topic_counts=dict(topic_counts),
             expected=self.expected,
             expected_status=self.expected_status,
             expected_note=self.expected_note,

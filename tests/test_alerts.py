@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streaming.rules import AlertRule, GroupRules
+from tests.connect_records import START_MS, Cluster, Sent, record
 from tests.playing import Player, at, event, join, tick, topic
 
 IMBALANCE = {"max_over_mean": 1.1, "min_spread": 2.0}
@@ -80,6 +81,72 @@ def test_the_middle_of_a_cooperative_move_is_not_unassigned() -> None:
     player.play([topic("t0", 4), join("C0", 1, "t0"), join("C1", 2, "t0"), tick(300)])
     assert any(not row["is_final"] for row in player.versions())
     assert changes(player) == []
+
+
+def running(generation_id: int, seconds: float, **lists: dict[str, list[int]]) -> Any:
+    """Make the record of a generation in which each worker keeps what it runs."""
+    sent = {worker: Sent(report=report) for worker, report in lists.items()}
+    return record(generation_id, sent, time_ms=START_MS + int(seconds * 1000))
+
+
+def test_connect_tasks_that_nobody_runs_are_unassigned() -> None:
+    """What must be configured, because a later task runs, and runs nowhere is named in Connect's words."""
+    player = Player(rules_with("UnassignedPartitions", for_s=360))
+    player.play_inputs([running(5, 1, w0={"c": [0, 2], "d": [-1]}, w1={})])
+    player.play([{**tick(400), "cluster": "c"}])
+    assert changes(player) == [("pending", 1), ("firing", 361)]
+    alert = [a for row in player.rows for a in row["alerts"]][-1]
+    assert alert["summary"] == "g: 1 connector and 1 task that nobody runs"
+    assert alert["description"] == "No worker runs connector c, 1 task of c."
+    assert alert["value"] == 2
+    player.play_inputs([running(6, 500, w0={"c": [0, 2], "d": [-1]}, w1={"c": [-1, 1]})])
+    assert changes(player)[-1] == ("resolved", 500)
+
+
+def test_connect_tasks_that_wait_are_not_unassigned() -> None:
+    """Neither a lost worker's tasks while Kafka's delay runs, nor what is revoked to be given on."""
+    cluster = Cluster()
+    cluster.configure("c", 4)
+    cluster.join("w0")
+    cluster.settle()
+    cluster.join("w1")
+    cluster.rebalance()
+    cluster.rebalance()
+    cluster.leave("w1")
+    cluster.rebalance()
+    player = Player(rules_with("UnassignedPartitions"))
+    player.play_inputs(cluster.records)
+    assert [row["is_final"] for row in player.versions()[-3:]] == [False, True, False]
+    assert [row["balance"]["unowned"] for row in player.versions()[-3:]] == [2, 0, 2]
+    player.play([{**tick(3000), "cluster": "c"}])
+    assert changes(player) == []
+
+
+def test_computed_connect_tasks_that_wait_are_not_unassigned() -> None:
+    """A computed group that waits for a worker raises nothing either."""
+    player = Player(rules_with("UnassignedPartitions"))
+    workers = [event("worker_joined", n, worker_id=f"w{n}", url="") for n in (1, 2)]
+    stop = event("partitions_revoked", 3, "w1", generation_id=2)
+    player.play([event("connector_configured", 0, connector="c", tasks=4), *workers, stop])
+    player.play([event("worker_left", 10, worker_id="w2"), tick(200)])
+    assert (player.versions()[-1]["is_final"], player.versions()[-1]["balance"]["unowned"]) == (False, 2)
+    assert changes(player) == []
+
+
+def test_connect_workers_are_uneven_by_kind() -> None:
+    """One connector and one task more than another worker is how Connect deals; two tasks more is not."""
+    player = Player(rules_with("AssignmentImbalanced", numbers=IMBALANCE))
+    player.play_inputs([running(5, 1, w0={"c": [-1, 0]}, w1={})])
+    assert changes(player) == []
+    player.play_inputs([running(6, 2, w0={"c": [-1, 0, 1]}, w1={})])
+    assert changes(player) == [("firing", 2)]
+    alert = [a for row in player.rows for a in row["alerts"]][-1]
+    assert alert["summary"] == "g: worker with the most tasks at 2.00 of the mean"
+    assert alert["description"] == "w0 runs 2 tasks, the least loaded worker 0; no delay is running."
+    player.play_inputs([running(7, 3, w0={"c": [-1, 0], "d": [-1]}, w1={"c": [1]})])
+    assert [a["summary"] for row in player.rows for a in row["alerts"]] == [alert["summary"]]
+    player.play_inputs([running(8, 4, w0={"c": [-1, 0]}, w1={"c": [1], "d": [-1]})])
+    assert changes(player)[-1] == ("resolved", 4)
 
 
 def test_imbalance_needs_a_better_legal_assignment() -> None:
