@@ -19,11 +19,13 @@ class Scale:
     """How large to measure: smaller numbers give an answer sooner, and another one.
 
     `state_groups` are the groups that exist before anything is measured, `rounds`
-    how often each case is measured; its figures are medians over them.
+    how often each case is measured; its figures are medians over them. `backlog_records`
+    are the records of `__consumer_offsets` that are read in one go.
     """
 
     state_groups: int = 2_000
     rounds: int = 12
+    backlog_records: int = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +63,12 @@ def _rounded(value: Any) -> Any:
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
-_MODULES = {"micro-batch": "bench.micro_batch", "assignors": "bench.assignors"}
+_MODULES = {
+    "micro-batch": "bench.micro_batch",
+    "assignors": "bench.assignors",
+    "decode": "bench.decode",
+    "backlog": "bench.backlog",
+}
 """Comparison -> the module that runs it, imported only when it is asked for."""
 
 NAMES = tuple(_MODULES)

@@ -27,6 +27,9 @@ def main(
         int, typer.Option(min=1_100, help="Groups that exist before anything is measured.")
     ] = Scale().state_groups,
     rounds: Annotated[int, typer.Option(min=2, help="How often each case is measured.")] = Scale().rounds,
+    backlog_records: Annotated[
+        int, typer.Option(min=1_000, help="Records of __consumer_offsets that are read in one go.")
+    ] = Scale().backlog_records,
 ) -> None:
     """Measure, and print the figures as a table and as JSON."""
     messages = Console(stderr=True)
@@ -34,7 +37,7 @@ def main(
         if name not in NAMES:
             messages.print(f"--only {name!r}; known: {', '.join(map(repr, NAMES))}")
             raise typer.Exit(2)
-    scale = Scale(state_groups=state_groups, rounds=rounds)
+    scale = Scale(state_groups=state_groups, rounds=rounds, backlog_records=backlog_records)
     figures: list[Figure] = []
     for name in only or NAMES:
         with messages.status(name) as status:

@@ -55,6 +55,15 @@ def test_a_record_straight_from_kafka_equals_the_captured_one() -> None:
         assert (got.body, got.position, got.event_id) == (again.body, again.position, again.event_id)
 
 
+def test_a_copy_of_the_topic_under_another_name_keeps_that_name() -> None:
+    """Where a mirrored topic is read, place and id name it: two copies number their records differently."""
+    at = Position("mirror", "west.__consumer_offsets", 3, 70)
+    key = b"\0\3\0\1g"
+    got = accepted(None, format="offsets", position=at, kafka_key=key, kafka_timestamp_ms=5)
+    assert (got.position, got.event_id) == (at, "main/west.__consumer_offsets/3/70")
+    assert (json.loads(got.raw)["partition"], json.loads(got.raw)["offset"]) == (3, 70)
+
+
 def captured_line(key: str, value: str | None) -> dict[str, Any]:
     """Build a captured record."""
     return {"partition": 0, "offset": 9, "timestamp": 5, "key_hex": key, "value_hex": value}
