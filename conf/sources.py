@@ -29,7 +29,7 @@ class SourceSettings(Section):
     max_files_per_trigger: CountOrNone = 0
     topic: str = ""
     starting: str = "earliest"
-    max_records_per_trigger: CountOrNone = 200_000
+    max_records_per_trigger: CountOrNone = 100_000
 
     @field_validator("starting")
     @classmethod
