@@ -335,8 +335,10 @@ def _result(future: Future[_T]) -> _T:
     return future.result(timeout=REQUEST_TIMEOUT_S + 5)
 
 
-def _error_of(error: Exception) -> KafkaError:
-    """Give what librdkafka says inside its exception."""
+def _error_of(error: Exception | KafkaError) -> KafkaError:
+    """Give what librdkafka says: inside its exception, or as lists of errors hold it, without one."""
+    if isinstance(error, KafkaError):
+        return error
     told: KafkaError = error.args[0]
     return told
 

@@ -29,8 +29,9 @@ settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Start one small session with Delta for all tests that are marked `spark`."""
+    """Start one small session with Delta and the Kafka connector for all tests that need one."""
     from conf.settings import load_settings
+    from streaming.kafka_source import OFFSETS_BY_CONSUMER
     from streaming.session import start_session
 
     overrides = {
@@ -38,8 +39,13 @@ def spark() -> Iterator[SparkSession]:
         "spark.app_name": "counterpoise-tests",
         "spark.options.spark.driver.memory": "1g",
         "spark.options.spark.sql.shuffle.partitions": "2",
+        **{f"spark.options.{name}": value for name, value in OFFSETS_BY_CONSUMER.items()},
     }
-    session = start_session(load_settings(None, {}, overrides))
+    settings = load_settings(None, {}, overrides)
+    # One JVM serves them all, so it has the packages of those with a source from Kafka too.
+    packages = (*settings.spark.packages, *settings.spark.kafka_packages)
+    with_kafka = settings.spark.model_copy(update={"packages": packages})
+    session = start_session(settings.model_copy(update={"spark": with_kafka}))
     yield session
     session.stop()
 

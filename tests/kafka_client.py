@@ -27,6 +27,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 _POLL_S = 0.1
+_KAFKA_PYTHON_POLL_S = 2.0
+"""A poll of kafka-python 3.0.12 that ends in the midst of a join takes the join for done: no callback comes,
+no heartbeat is sent. So a poll must outlast a join; a command waits for it that long."""
 _CRASHED = 137  # what a shell says of kill -9
 
 
@@ -153,7 +156,7 @@ class _KafkaPython:
         self._consumer.unsubscribe()
 
     def poll(self) -> None:
-        found = self._consumer.poll(timeout_ms=int(_POLL_S * 1000))
+        found = self._consumer.poll(timeout_ms=int(_KAFKA_PYTHON_POLL_S * 1000))
         if found:
             report("records", partitions=_pairs(found), count=sum(map(len, found.values())))
 

@@ -81,7 +81,13 @@ def test_tables_open_in_other_readers(demo: tuple[Path, str], reader: str) -> No
 
 @pytest.mark.parametrize("block", blocks("console"), ids=lambda block: block.splitlines()[0][2:40])
 def test_console_commands_answer_as_shown(tmp_path: Path, block: str) -> None:
-    """Typed one after the other into a shell that finds `counterpoise`, each prints the lines under it."""
+    """Typed one after the other into a shell that finds `counterpoise`, each prints the lines under it.
+
+    Code that begins with a file's name lies there under that name.
+    """
+    for code in blocks("python"):
+        if named := re.match(r"# (\w+\.py)$", code, re.MULTILINE):
+            (tmp_path / named[1]).write_text(code, encoding="utf-8")
     path = f"{COUNTERPOISE.parent}{os.pathsep}{os.environ['PATH']}"
     start, *typed = re.split(r"^\$ ", block, flags=re.MULTILINE)
     assert start == "", "a console block starts with a command"
@@ -89,9 +95,9 @@ def test_console_commands_answer_as_shown(tmp_path: Path, block: str) -> None:
         assert stripped(run(["sh", "-c", command], tmp_path, path=path)) == stripped(shown)
 
 
-def test_settings_example_loads(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", blocks("toml"), ids=["files", "kafka"])
+def test_settings_examples_load(tmp_path: Path, text: str) -> None:
     """The settings shown are accepted."""
-    (text,) = blocks("toml")
     file = tmp_path / "job.toml"
     file.write_text(text, encoding="utf-8")
     assert [s.name for s in load_settings(file, {}, {}).sources] == [
