@@ -64,6 +64,7 @@ class Demo:
 
 
 @pytest.mark.live
+@pytest.mark.slow
 @pytest.mark.usefixtures("kafka")
 def test_it_shows_all_groups_and_what_moves_and_leaves_nothing(tmp_path: Path) -> None:
     """Every group is shown with members, partitions and rebalances; it ends with 0 and all of it is gone."""

@@ -115,6 +115,7 @@ def test_topics_are_made_and_grow(kafka: KafkaBroker) -> None:
 
 
 @live
+@pytest.mark.slow  # the other live tests rest on it too
 @pytest.mark.parametrize(("client", "assignor"), CLASSIC, ids=lambda value: getattr(value, "__name__", value))
 def test_classic_members_report_what_they_own(
     kafka: KafkaBroker, client: type[GroupMember], assignor: str
@@ -131,6 +132,7 @@ def test_classic_members_report_what_they_own(
 
 
 @live
+@pytest.mark.slow  # the other live tests rest on it too
 @pytest.mark.parametrize("client", [JavaClient, ConfluentClient])
 def test_server_side_members_report_what_they_own(kafka: KafkaBroker, client: type[GroupMember]) -> None:
     """Under KIP-848 a member revokes just what the other is then assigned."""
@@ -144,6 +146,7 @@ def test_server_side_members_report_what_they_own(kafka: KafkaBroker, client: ty
 
 
 @live
+@pytest.mark.slow  # the other live tests rest on it too
 def test_share_consumers_get_records(kafka: KafkaBroker) -> None:
     """A share consumer has no callbacks; its records say from which partitions it was served."""
     kafka.create_topic("bed-share", 2)
@@ -162,6 +165,7 @@ def test_share_consumers_get_records(kafka: KafkaBroker) -> None:
 
 
 @live
+@pytest.mark.slow  # the other live tests rest on it too
 @pytest.mark.parametrize("kind", ["classic", "consumer"])
 def test_a_static_member_by_pattern_wakes_and_unsubscribes(kafka: KafkaBroker, kind: str) -> None:
     """Instance id, client id, pattern, wakeup and unsubscribe do what they do in Kafka."""
@@ -183,6 +187,7 @@ def test_a_static_member_by_pattern_wakes_and_unsubscribes(kafka: KafkaBroker, k
 
 
 @live
+@pytest.mark.slow  # the other live tests rest on it too
 def test_a_killed_member_is_missed_only_when_its_session_ends(kafka: KafkaBroker) -> None:
     """After kill -9 no client says anything more, and its partitions wait for its session's end."""
     groups: list[tuple[str, GroupMember, GroupMember]] = []
@@ -215,6 +220,7 @@ def test_a_killed_member_is_missed_only_when_its_session_ends(kafka: KafkaBroker
 
 
 @live
+@pytest.mark.slow  # the other live tests rest on it too
 @pytest.mark.parametrize("client", [JavaClient, ConfluentClient])
 def test_a_crash_leaves_nothing_behind(kafka: KafkaBroker, client: type[GroupMember]) -> None:
     """A member told to crash ends with the code of a kill -9, and the group still holds it."""
@@ -229,6 +235,7 @@ def test_a_crash_leaves_nothing_behind(kafka: KafkaBroker, client: type[GroupMem
 
 
 @live
+@pytest.mark.slow  # the other live tests rest on it too
 def test_a_lost_member_says_so(kafka: KafkaBroker) -> None:
     """A member that slept through its session reports its partitions as lost, not as revoked."""
     kafka.create_topic("bed-lost", 2)
@@ -244,6 +251,7 @@ def test_a_lost_member_says_so(kafka: KafkaBroker) -> None:
 
 
 @live
+@pytest.mark.slow  # the other live tests rest on it too
 def test_connect_workers_share_tasks_and_inherit_them(kafka: KafkaBroker) -> None:
     """Two workers share an idle connector's tasks; after a kill -9 the other has them all."""
     options: dict[str, Any] = {
@@ -290,6 +298,7 @@ ADMITTED = [
 
 
 @live
+@pytest.mark.slow  # the other live tests rest on it too
 @pytest.mark.parametrize(("client", "user", "mechanism"), ADMITTED)
 def test_who_is_allowed_comes_in(
     guarded: KafkaBroker, client: type[GroupMember], user: str, mechanism: str
@@ -310,6 +319,7 @@ REFUSALS = [
 
 
 @live
+@pytest.mark.slow  # the other live tests rest on it too
 @pytest.mark.parametrize(("client", "refusal"), REFUSALS)
 def test_who_has_no_acl_is_refused(guarded: KafkaBroker, client: type[GroupMember], refusal: str) -> None:
     """A user who may read the topic but not with this group gets an error and no partitions."""
@@ -320,6 +330,7 @@ def test_who_has_no_acl_is_refused(guarded: KafkaBroker, client: type[GroupMembe
 
 
 @live
+@pytest.mark.slow  # the other live tests rest on it too
 def test_a_wrong_password_is_refused(guarded: KafkaBroker) -> None:
     """Nobody comes in with a password that is not theirs."""
     login = Login(user="alice", password=guarded.login("bob").password)
@@ -329,6 +340,7 @@ def test_a_wrong_password_is_refused(guarded: KafkaBroker) -> None:
 
 
 @live
+@pytest.mark.slow  # the other live tests rest on it too
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_a_broker_comes_back_with_its_data(guarded: KafkaBroker, end: str) -> None:
     """After an outage the broker has its port, topics and records again, and a member lives through it."""
@@ -355,6 +367,7 @@ def test_a_broker_comes_back_with_its_data(guarded: KafkaBroker, end: str) -> No
 
 
 @live
+@pytest.mark.slow  # the other live tests rest on it too
 def test_a_broker_ends_with_the_run_that_started_it(kafka: KafkaBroker, tmp_path: Path) -> None:
     """A test run killed with -9 leaves no broker behind."""
     del kafka

@@ -332,6 +332,7 @@ def overlaps(members: list[Member]) -> list[str]:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_led_group_under_churn_reads_everything_with_one_owner_at_a_time(
     kafka: KafkaBroker, tmp_path: Path
 ) -> None:
