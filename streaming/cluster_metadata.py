@@ -15,7 +15,7 @@ import logging
 import re
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -69,6 +69,7 @@ class ClusterMetadata:
         """
         self.cluster = cluster
         self._states: dict[str, str] = {}
+        self._told: dict[str, list[Event]] = {}
         self._said: dict[str, str] = {}
         self._failures = 0
         self._next_try_s = 0.0
@@ -107,7 +108,7 @@ class ClusterMetadata:
             `topic_changed` events by topic; none while the cluster does not answer:
             then a line is logged, and the next tries wait longer and longer.
         """
-        return self._asked(lambda: list(self._topic_events(known, only, now_ms)))
+        return self._asked(lambda: self._news(self._topic_events(known, only, now_ms)))
 
     def group_events(self, now_ms: int, others: Collection[str] = ()) -> list[Event]:
         """Ask for the states of groups and say which have changed since the last call.
@@ -124,6 +125,19 @@ class ClusterMetadata:
             not know (Assigning, Reconciling). None while the cluster does not answer, see topic_events.
         """
         return self._asked(lambda: list(self._group_events(now_ms, others)))
+
+    def _news(self, events: Iterable[Event]) -> list[Event]:
+        """Leave out what was said before: a batch may last longer than the time between two questions."""
+        by_topic: dict[str, list[Event]] = {}
+        for event in events:
+            by_topic.setdefault(event["topic"], []).append(event)
+        news = []
+        for topic, said in by_topic.items():
+            content = [{**event, "event_time": None} for event in said]
+            if self._told.get(topic) != content:
+                self._told[topic] = content
+                news += said
+        return news
 
     def _topic_events(
         self, known: Mapping[str, TopicState], only: Collection[str] | None, now_ms: int

@@ -306,7 +306,8 @@ def _other_counts(
         state = topics.get(name)
         heard = {n for _, n in state.history} | {state.partition_count} if state is not None else set()
         least = highest.get(name, -1) + 1
-        fitting = {n for n in {*heard, max(least, count)} if n >= least and n != count}
+        # A leader that had no metadata of a topic at all gave nothing of it out.
+        fitting = {n for n in {0, *heard, max(least, count)} if n >= least and n != count}
         nearest_first = sorted(fitting, key=lambda n, count=count: (abs(n - count), n))  # type: ignore[misc]
         choices.append([count, *nearest_first] if count >= least else nearest_first)
     in_force = tuple(counts.values())
@@ -317,6 +318,8 @@ def _other_counts(
 
 
 def _stale_note(topic: str, leader_count: int, count: int) -> str:
+    if leader_count == 0:
+        return f"the leader knew nothing yet of topic {topic!r}, which has {count} partitions"
     if leader_count < count:
         return f"the leader had not yet seen topic {topic!r} grow from {leader_count} to {count} partitions"
     return f"the leader already saw {leader_count} partitions of topic {topic!r} where {count} are known here"

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 _POLL_S = 0.1
-_KAFKA_PYTHON_POLL_S = 2.0
+_KAFKA_PYTHON_POLL_S = 5.0
 """A poll of kafka-python 3.0.12 that ends in the midst of a join takes the join for done: no callback comes,
 no heartbeat is sent. So a poll must outlast a join; a command waits for it that long."""
 _CRASHED = 137  # what a shell says of kill -9

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,7 +25,8 @@ from tests.live_jobs import AdminClients, LiveJob, Moment, Row, WatchedGroup, ta
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.live, pytest.mark.spark]
+# A client library that is stuck now and then ends the whole story, so it is no part of make test.
+pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.slow]
 
 CAST: dict[str, tuple[type[GroupMember], str, str | None]] = {
     **{f"java-{name}": (JavaClient, "classic", name) for name in ("range", "roundrobin", "sticky")},
@@ -114,6 +116,10 @@ SUPPORTING: dict[tuple[str, str], tuple[type[GroupMember], str, str | None]] = {
 }
 """The members of the other groups, likewise; A is a again, restarted."""
 
+LED_BY_KAFKA_PYTHON = {group_id for group_id in CAST if CAST[group_id][0] is KafkaPythonClient} | {
+    "downgraded"
+}
+
 INSTANCES = {"a": "i1", "b": "i2", "A": "i1"}
 OFTEN = {"topic.metadata.refresh.interval.ms": 1_000}
 
@@ -163,14 +169,13 @@ def play(stage: Stage, broker: KafkaBroker, job: LiveJob) -> Story:
     for group_id in (*CAST, *CONVERTED, *DELETED, *STATIC):
         stage.join(group_id, "a", "orders")
         groups[group_id].wanted = (OLD,)
-    for group_id in STATIC:
-        stage.join(group_id, "b", "orders")
     for group_id in BY_PATTERN:
         stage.join(group_id, "a", pattern="by-pattern-.*")
         groups[group_id].wanted = (MATCHED_ONE,)
     stage.take("one member")
 
-    for group_id in (*CAST, *CONVERTED):
+    # Not before: of a generation that a second member interrupts Kafka keeps no record, and that is a gap.
+    for group_id in (*CAST, *CONVERTED, *STATIC):
         stage.join(group_id, "b", "orders")
     for group_id in (*DELETED, "before"):
         groups[group_id].leave("a")
@@ -239,9 +244,23 @@ def play(stage: Stage, broker: KafkaBroker, job: LiveJob) -> Story:
 
 @pytest.fixture(scope="module")
 def story(spark: SparkSession, kafka: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Story:
-    """Play the story once for all tests here, on a broker with patience of its own."""
+    """Play the story once for all tests here, on a broker with patience of its own.
+
+    kafka-python 3.0.12 now and then takes a join for done when a poll ends in its middle, and is
+    stuck for good; a story that waits for nobody but such members is played once more.
+    """
     del kafka  # Where it cannot be built this one cannot either.
-    folder = tmp_path_factory.mktemp("live")
+    try:
+        return tell(spark, tmp_path_factory.mktemp("live"))
+    except TimeoutError as error:
+        waits_for = {group_id for group_id in (*CAST, *STATIC, *CONVERTED) if f"'{group_id}':" in str(error)}
+        if not waits_for or not waits_for <= LED_BY_KAFKA_PYTHON:
+            raise
+    return tell(spark, tmp_path_factory.mktemp("live-again"))
+
+
+def tell(spark: SparkSession, folder: Path) -> Story:
+    """Play the story on a broker in this folder, and read what the tables say at its end."""
     patience = {
         f"group.{kind}.{setting}": value
         for kind in ("consumer", "share")

@@ -123,6 +123,17 @@ def test_a_topic_s_life_is_told(kafka: KafkaBroker) -> None:
     assert known.topics[topic].partition_count == 1
 
 
+def test_what_was_told_is_not_told_again_before_it_is_applied(kafka: KafkaBroker) -> None:
+    """A batch that lasts longer than the time between two questions does not hear the same growth twice."""
+    topic = f"{PREFIX}slow"
+    kafka.create_topic(topic, 2)
+    metadata = metadata_of(kafka)
+    assert [e["partitions"] for e in metadata.topic_events({}, {topic}, now_ms=NOW_MS)] == [2]
+    assert metadata.topic_events({}, {topic}, now_ms=NOW_MS + 1000) == []
+    kafka.grow_topic(topic, 3)
+    assert [e["partitions"] for e in metadata.topic_events({}, {topic}, now_ms=NOW_MS + 2000)] == [3]
+
+
 def test_some_topics_are_asked_for_by_name(kafka: KafkaBroker) -> None:
     """Unknown topics that turn up are asked for alone; what is not there, or Kafka's own, is not told."""
     names = [f"{PREFIX}named-{number:02}" for number in range(12)]  # so many ids hold every character

@@ -37,6 +37,16 @@ def feed(values: Iterable[Mapping[str, Any] | None], *, step_ms: int = 1000) -> 
     return groups["g"], items["g"]
 
 
+def test_leader_that_knew_nothing_of_a_topic_is_named() -> None:
+    """A leader without metadata of a topic gives nothing of it out: stale metadata, not another algorithm."""
+    record = classic_value(1, [("a", {"t": [0, 1]}), ("b", {"t": [2, 3]})], {"t", "u"})
+    topics = view(T4, TopicState(topic="u", partition_count=3))
+    (version,) = ObservedGroup("c", "g").advance(classic("g", 1, 1000, record), topics)
+    assert isinstance(version, Version)
+    assert version.expected_status == "stale_metadata"
+    assert version.expected_note == "the leader knew nothing yet of topic 'u', which has 3 partitions"
+
+
 CREATED = classic_value(0, [], ())
 ONE = classic_value(1, [("a", {"t": [0, 1, 2, 3]})], {"t"})
 TWO = classic_value(2, [("a", {"t": [0, 1]}), ("b", {"t": [2, 3]})], {"t"})
