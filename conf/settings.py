@@ -7,7 +7,8 @@ found before Spark starts, all of it at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -208,24 +209,13 @@ class Settings(Section):
     @field_validator("sources")
     @classmethod
     def _name_once(cls, sources: tuple[SourceSettings, ...]) -> tuple[SourceSettings, ...]:
-        names = [source.name for source in sources]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(
-                f"has the name {twice[0]!r} twice; it is part of each record's position, so give each its own"
-            )
+        _refuse_twice((source.name for source in sources), "it is part of each record's position")
         return sources
 
     @field_validator("sinks")
     @classmethod
     def _name_sinks_once(cls, sinks: tuple[SinkSettings, ...]) -> tuple[SinkSettings, ...]:
-        names = [sink.name for sink in sinks]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(
-                f"has the name {twice[0]!r} twice; the tables note under it how far the sink got, so give "
-                "each its own"
-            )
+        _refuse_twice((sink.name for sink in sinks), "the tables note under it how far the sink got")
         return sinks
 
     @field_validator("sources")
@@ -238,12 +228,7 @@ class Settings(Section):
         if clusters is None or job is None:
             return sources  # they have an error of their own
         for source in of_kafka:
-            if source.cluster not in clusters:
-                known = ", ".join(map(repr, sorted(clusters))) or "none"
-                raise ValueError(
-                    f"has {source.name!r} of cluster {source.cluster!r}, which has no section "
-                    f"[clusters.{source.cluster}.kafka]; known: {known}"
-                )
+            _demand_cluster(f"{source.name!r} of", source.cluster, clusters)
         names = sorted({source.cluster for source in of_kafka})
         if len(names) > 1 and not (CLUSTER in job.tables and CLUSTER in job.checkpoint_location):
             raise ValueError(
@@ -262,12 +247,7 @@ class Settings(Section):
         read = {(source.cluster, source.topic): source.name for source in sources if source.from_ == "kafka"}
         for sink in sinks:
             for cluster in [sink.cluster] if sink.cluster else _deployments(job, sources):
-                if cluster not in clusters:
-                    known = ", ".join(map(repr, sorted(clusters))) or "none"
-                    raise ValueError(
-                        f"has {sink.name!r} to cluster {cluster!r}, which has no section "
-                        f"[clusters.{cluster}.kafka]; known: {known}"
-                    )
+                _demand_cluster(f"{sink.name!r} to", cluster, clusters)
                 if (cluster, sink.topic) in read:
                     raise ValueError(
                         f"has {sink.name!r} write to topic {sink.topic!r}, from which source "
@@ -301,6 +281,22 @@ def _deployments(job: JobSettings, sources: tuple[SourceSettings, ...]) -> list[
     if CLUSTER not in job.tables:
         return [job.cluster]
     return sorted({source.cluster for source in sources} or {job.cluster})
+
+
+def _refuse_twice(names: Iterable[str], use: str) -> None:
+    """Refuse a name that stands twice in a list; `use` says what it is good for."""
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        raise ValueError(f"has the name {twice[0]!r} twice; {use}, so give each its own")
+
+
+def _demand_cluster(who: str, cluster: str, clusters: Collection[str]) -> None:
+    """Refuse a source or sink of a cluster that is not described."""
+    if cluster not in clusters:
+        known = ", ".join(map(repr, sorted(clusters))) or "none"
+        raise ValueError(
+            f"has {who} cluster {cluster!r}, which has no section [clusters.{cluster}.kafka]; known: {known}"
+        )
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, str]) -> Settings:

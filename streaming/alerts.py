@@ -143,8 +143,9 @@ class GroupAlerts:
 
     def _find_unrun(self, version: Version) -> Finding | None:
         """Look for connectors and tasks that are configured and that no worker runs."""
-        tasks = {c: sum(part >= 0 for part in parts) for c, parts in unrun_by_connector(version).items()}
-        connectors = [c for c, parts in unrun_by_connector(version).items() if parts[0] < 0]
+        unrun = unrun_by_connector(version)
+        tasks = {c: sum(part >= 0 for part in parts) for c, parts in unrun.items()}
+        connectors = [c for c, parts in unrun.items() if parts[0] < 0]
         total = sum(tasks.values())
         if not connectors and not total:
             return None

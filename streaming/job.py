@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from conf.settings import Settings
+    from streaming.batch import Intake
 
 _logger = logging.getLogger(__name__)
 
@@ -217,23 +218,26 @@ class Job:
             # Both ways give the same rows. To find out that a batch is large it must be read, so in a
             # backlog the batch before tells.
             is_small = not self._expects_large and self._small.fetch(frame)
-        try:
+        path = self._small if is_small else self._large
+
+        def read() -> Intake:
             with self._timed("parse"):
                 lines_read = self._lines_read
-                intake = self._small.read(lines_read) if is_small else self._large.read(frame, lines_read)
-            if not self._is_new(intake.identity(checkpoint_id, batch_id)):
+                return self._small.read(lines_read) if is_small else self._large.read(frame, lines_read)
+
+        try:
+            lines_read, intake = self._lines_read, read()
+            # The identity covers all that was read, whatever of it an earlier checkpoint had.
+            identity = intake.identity(checkpoint_id, batch_id)
+            if not self._is_new(identity):
                 return None
             if self._lines_read is not lines_read:
-                with self._timed("parse"):
-                    lines_read = self._lines_read
-                    intake = self._small.read(lines_read) if is_small else self._large.read(frame, lines_read)
+                intake = read()
             self._expects_large = intake.records_read > self._settings.batch.local_max_records
-            identity = intake.identity(checkpoint_id, batch_id)
             intake.filtered = observation.get["filtered"] if observation is not None else 0
             intake.records_read += intake.filtered
             sources, late = intake.source_end(self._log.sources)
             batch_seq, end = self._log.last_batch_seq + 1, self._log.source_end(sources)
-            path = self._small if is_small else self._large
             with self._timed("compute"):
                 path.compute(self._tail.topics, self._rules.dedupe_window_ms)
             if is_small and self._metadata:

@@ -34,7 +34,7 @@ from streaming.model import Position
 from streaming.schemas import GENERATIONS
 from streaming.sources import Block, ParseRules, add_digests, file_names, lines_before
 from streaming.tables import LOG, JobError, Tables
-from streaming.tally import Tally, count_rows
+from streaming.tally import Tally, count_rows, row_in_task
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -356,5 +356,4 @@ def _touches(shared: SharedEvents) -> Column | None:
 
 
 def _number(rows: DataFrame, start: Column) -> DataFrame:
-    row_in_task = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1))
-    return rows.withColumn("log_seq", start + row_in_task)
+    return rows.withColumn("log_seq", start + row_in_task())

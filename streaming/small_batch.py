@@ -6,9 +6,7 @@ The steps and results are those of large_batch.py, without a shuffle and without
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from typing import TYPE_CHECKING
 
 from streaming.assignment import GroupWork, advance_groups
 from streaming.batch import (
@@ -38,6 +36,7 @@ from streaming.sources import (
     parse_raw,
 )
 from streaming.tables import LOG, Tables
+from streaming.tally import row_in_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,9 +48,6 @@ if TYPE_CHECKING:
     from streaming.model import TopicState
     from streaming.rules import GroupRules
     from streaming.sources import RawRecord
-
-_ROW_IN_TASK = (1 << 33) - 1
-"""The lower bits of Spark's monotonically_increasing_id: a row's number in its task."""
 
 _MOST_TASKS = 64
 """A batch cut into more tasks than this goes to the executors unasked: it is large."""
@@ -100,13 +96,11 @@ class SmallBatch:
         most = self._most_records
         if most <= 0 or frame.rdd.getNumPartitions() > _MOST_TASKS:
             return False
-        row_in_task = F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW_IN_TASK))
-        raw = frame.where(row_in_task <= most).toArrow()
+        raw = frame.where(row_in_task() <= most).toArrow()
         if raw.num_rows > most:
             return False
         blocks = count_blocks(raw)
-        paths = {(source, path) for source, path in zip(*_columns(raw, "source", "path"), strict=True)}
-        names = file_names(self._spark, self._parse_rules.sources, sorted(paths))
+        names = file_names(self._spark, self._parse_rules.sources, sorted({block[:2] for block in blocks}))
         self._records = list(number_records(raw, names, lines_before(blocks)))
         return True
 
@@ -213,7 +207,3 @@ class SmallBatch:
                 if new := new - changed.get(row["cluster"], set()):
                     unheard.setdefault(row["cluster"], set()).update(new)
         return unheard
-
-
-def _columns(rows: pa.Table, *names: str) -> list[list[Any]]:
-    return [rows.column(name).to_pylist() for name in names]

@@ -39,7 +39,7 @@ from streaming.tables import JobError, absolute_location
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from conf.settings import Settings
 
@@ -151,19 +151,7 @@ def raw_stream(spark: SparkSession, sources: Sequence[Source], settings: Setting
         JobError: a source is not there, or not what the settings say.
     """
     most = settings.source.max_record_bytes
-    frames = []
-    for source in sources:
-        if source.kind == "kafka":
-            frames.append(read_kafka(spark, source.name, settings).select(*RAW_COLUMNS[:-2], "is_filtered"))
-            continue
-        frames.append(
-            _READERS[source.kind](spark, source)
-            .withColumn("partition", F.lit(-1))
-            .withColumn("offset", F.lit(-1).cast("long"))
-            .withColumn("timestamp_ms", F.lit(None).cast("long"))
-            .withColumn("key", F.lit(None).cast("binary"))
-            .withColumn("is_filtered", F.lit(False))
-        )
+    frames = [_READERS[source.kind](spark, source, settings) for source in sources]
     length = F.coalesce(F.octet_length("value"), F.lit(0)) + F.coalesce(F.octet_length("key"), F.lit(0))
     return (
         reduce(lambda left, right: left.unionByName(right), frames)
@@ -173,22 +161,18 @@ def raw_stream(spark: SparkSession, sources: Sequence[Source], settings: Setting
     )
 
 
-def _read_files(spark: SparkSession, source: Source) -> DataFrame:
+def _read_files(spark: SparkSession, source: Source, _settings: Settings) -> DataFrame:
     # Spark picks the files of a batch by modification time; within a batch we order by name.
     reader = spark.readStream.format("text").option("lineSep", "\n").option("recursiveFileLookup", "true")
     if source.max_files_per_trigger:
         reader = reader.option("maxFilesPerTrigger", source.max_files_per_trigger)
     if source.delete_when_read:
         reader = reader.option("cleanSource", "delete")
-    return reader.load(source.location).select(
-        F.lit(source.name).alias("source"),
-        F.col("_metadata.file_path").alias("path"),
-        F.col("_metadata.file_block_start").alias("block"),
-        F.col("value").cast("binary").alias("value"),
-    )
+    metadata = F.col("_metadata")
+    return _lines(reader.load(source.location), source, metadata["file_path"], metadata["file_block_start"])
 
 
-def _read_delta(spark: SparkSession, source: Source) -> DataFrame:
+def _read_delta(spark: SparkSession, source: Source, _settings: Settings) -> DataFrame:
     reader = spark.readStream.format("delta").option("ignoreDeletes", "true")
     if source.max_files_per_trigger:
         reader = reader.option("maxFilesPerTrigger", source.max_files_per_trigger)
@@ -201,17 +185,32 @@ def _read_delta(spark: SparkSession, source: Source) -> DataFrame:
             + "; it needs a column value, string or binary, with one record a row"
         )
     # Delta's stream offers no _metadata; these two functions read the same of the task's split.
+    return _lines(rows, source, F.input_file_name(), F.input_file_block_start())
+
+
+def _lines(rows: DataFrame, source: Source, path: Column, block: Column) -> DataFrame:
+    """Make raw records of lines or rows, which have nothing of what Kafka says of its own."""
     return rows.select(
         F.lit(source.name).alias("source"),
-        F.input_file_name().alias("path"),
-        F.input_file_block_start().alias("block"),
+        path.alias("path"),
+        block.alias("block"),
+        F.lit(-1).alias("partition"),
+        F.lit(-1).cast("long").alias("offset"),
+        F.lit(None).cast("long").alias("timestamp_ms"),
+        F.lit(None).cast("binary").alias("key"),
         F.col("value").cast("binary").alias("value"),
+        F.lit(False).alias("is_filtered"),
     )
 
 
-_READERS: Mapping[str, Callable[[SparkSession, Source], DataFrame]] = {
+def _read_kafka(spark: SparkSession, source: Source, settings: Settings) -> DataFrame:
+    return read_kafka(spark, source.name, settings)
+
+
+_READERS: Mapping[str, Callable[[SparkSession, Source, Settings], DataFrame]] = {
     "files": _read_files,
     "delta": _read_delta,
+    "kafka": _read_kafka,
 }
 
 

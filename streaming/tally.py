@@ -32,6 +32,11 @@ class Tally:
         return starts, total
 
 
+def row_in_task() -> Column:
+    """Give a row's number in its task: the lower bits of what Spark calls its increasing id."""
+    return F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1))
+
+
 def count_rows(rows: DataFrame) -> Tally:
     """Count all that is needed of computed rows in one job of Spark."""
     outcomes = ("applied", "duplicate", "ignored")
