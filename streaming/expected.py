@@ -190,7 +190,8 @@ def judge_generation(
         plugins: protocol -> "module:attribute" of the settings and entry points.
 
     Returns:
-        Status equal, different, stale_metadata, unknown or (no members) not_applicable.
+        Status equal, stale_metadata, other_algorithm (the leader's library is known not to
+        compute as Java does), different, unknown or (no members) not_applicable.
     """
     if not members:
         return Verdict(owners=None, status="not_applicable", memory=memory)
@@ -232,7 +233,11 @@ def judge_generation(
                 owners=stale, status="stale_metadata", note=note, leader_counts=changed, memory=stale_memory
             )
     leader = next((m for m in members if m.member_id == leader_id), None)
-    note = _likely_cause(protocol, leader, leader_id, topics, names, is_plugin=protocol not in REGISTRY)
+    client = recognise_client(leader) if leader is not None and protocol in REGISTRY else None
+    if client in (LIBRDKAFKA, KAFKA_PYTHON):
+        note = f"the leader {leader_id} is a {client} client: its {protocol} is another algorithm than Java's"
+        return Verdict(owners=owners, status="other_algorithm", note=note, memory=memory_after)
+    note = _likely_cause(protocol, leader, topics, names)
     return Verdict(owners=owners, status="different", note=note, memory=memory_after)
 
 
@@ -325,21 +330,10 @@ def _stale_note(topic: str, leader_count: int, count: int) -> str:
     return f"the leader already saw {leader_count} partitions of topic {topic!r} where {count} are known here"
 
 
-def _likely_cause(
-    protocol: str,
-    leader: JoinedMember | None,
-    leader_id: str | None,
-    topics: TopicView,
-    names: Sequence[str],
-    *,
-    is_plugin: bool,
-) -> str:
+def _likely_cause(protocol: str, leader: JoinedMember | None, topics: TopicView, names: Sequence[str]) -> str:
     """Say what most likely made the leader decide otherwise."""
-    if is_plugin:
+    if protocol not in REGISTRY:
         return f"{protocol!r} is a plug-in; the clients' own version of it may be another"
-    client = recognise_client(leader) if leader is not None else None
-    if client in (LIBRDKAFKA, KAFKA_PYTHON):
-        return f"the leader {leader_id} is a {client} client: its {protocol} is another algorithm than Java's"
     changed = [name for name in names if (state := topics.get(name)) is not None and state.history]
     if changed:
         named = ", ".join(map(repr, changed))

@@ -168,8 +168,8 @@ class Version:
     have given, None where that is not known; for a computed group it is the
     target that the assignment moves towards.
 
-    `expected_status` is one of equal, different, stale_metadata, in_transition,
-    unknown, not_applicable; `expected_note` says in words why, and names the
+    `expected_status` is one of equal, different, stale_metadata, other_algorithm,
+    in_transition, unknown, not_applicable; `expected_note` says in words why, and names the
     likely cause of a difference. `is_final` is False in the middle generation of
     a cooperative move and while an eager group has revoked but not yet assigned.
     `phase` is 1 for the generation that revokes, 2 for the one that gives on, 0
