@@ -297,7 +297,7 @@ def keys(
 
 def _run_job(settings: Settings, *, once: bool, adopt: bool) -> None:
     from checkpoints.expectations import CheckError
-    from streaming.job import run_job
+    from streaming.run import run_job
     from streaming.tables import JobError
 
     level = settings.log.level

@@ -9,22 +9,20 @@ One query over all sources, one `foreachBatch`, one commit point a batch:
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Observation, SparkSession
+from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from checkpoints.run import load_suite
 from streaming.cluster_metadata import ClusterMetadata
 from streaming.crash_points import reach
+from streaming.duties import Duties
 from streaming.kafka_sink import sinks_of
 from streaming.kafka_source import admin_options_of
 from streaming.large_batch import LargeBatch
@@ -32,7 +30,6 @@ from streaming.log import BatchIdentity, Log, Tail, groups_of_type
 from streaming.own_events import OwnEvents, own_inputs, time_advanced
 from streaming.publish import Outbox
 from streaming.rules import GroupRules
-from streaming.session import start_session
 from streaming.small_batch import SmallBatch
 from streaming.snapshots import Snapshots
 from streaming.sources import TICKS, ParseRules, raw_stream, sources_of
@@ -40,7 +37,7 @@ from streaming.tables import JobError, Tables, absolute_location
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from conf.settings import Settings
     from streaming.batch import Intake
@@ -124,21 +121,12 @@ class Job:
                 processingTime=f"{round(settings.trigger_interval_s * 1000)} milliseconds"
             )
         query = writer.start()
-        look_every_s = self._look_every_s()
+        duties = Duties() if once else self._duties(own)
         try:
-            next_tick = time.monotonic() + settings.tick_interval_s
-            next_look = time.monotonic() + look_every_s
             while not query.awaitTermination(1):
                 if stop is not None and stop.is_set():
                     break
-                if once:
-                    continue
-                if look_every_s and time.monotonic() >= next_look:
-                    own.write(self._look_at_clusters())
-                    next_look = time.monotonic() + look_every_s
-                if settings.tick_interval_s and time.monotonic() >= next_tick:
-                    own.write(time_advanced(sorted(self._clusters)))
-                    next_tick += settings.tick_interval_s
+                duties.run_due()
         except Exception:
             # Spark wraps what a batch raised in layers of its own; the first cause is what helps.
             if self._failure is not None:
@@ -167,10 +155,16 @@ class Job:
                 self._failure = error
                 raise
 
-    def _look_every_s(self) -> float:
-        """Give how often the clusters are asked: as often as the most often asked; 0 for never again."""
-        intervals = (self._settings.clusters[name].metadata_interval_s for name in self._metadata)
-        return min((seconds for seconds in intervals if seconds), default=0.0)
+    def _duties(self, own: OwnEvents) -> Duties:
+        """List what is done now and then beside the batches."""
+        duties = Duties()
+        # As often as the cluster that wants it most often.
+        looks = [self._settings.clusters[name].metadata_interval_s for name in self._metadata]
+        look_every_s = min((seconds for seconds in looks if seconds), default=0.0)
+        duties.add(look_every_s, lambda: own.write(self._look_at_clusters()))
+        tick_every_s = self._settings.job.tick_interval_s
+        duties.add(tick_every_s, lambda: own.write(time_advanced(sorted(self._clusters))))
+        return duties
 
     def _look_at_clusters(self) -> list[dict[str, Any]]:
         """Ask every cluster what has changed of its topics and of the states of its groups."""
@@ -304,75 +298,3 @@ class Job:
             yield
         finally:
             self._stages[stage] = self._stages.get(stage, 0.0) + time.perf_counter() - began
-
-
-def run_job(settings: Settings, *, once: bool, adopt: bool) -> None:
-    """Run the job that the settings describe: one query for each cluster that has tables of its own.
-
-    Args:
-        settings: all settings.
-        once: take what there is, refresh the snapshots and end; else run until
-            SIGTERM or Ctrl-C, finish the batch at hand, refresh the snapshots and end.
-        adopt: go on over the log with a checkpoint that does not fit it.
-
-    Raises:
-        JobError: tables, checkpoint or sources need a decision of the operator. With
-            several clusters the others go on; it is raised when they have ended.
-    """
-    for source in settings.sources:
-        if source.from_ == "kafka":
-            continue
-        location = absolute_location(source.path)
-        if "://" not in location and not Path(location).exists():
-            raise JobError(
-                f"source {source.name!r}: {location} does not exist; create it or correct the path"
-            )
-    is_own_session = SparkSession.getActiveSession() is None
-    spark = start_session(settings)
-    try:
-        with _stop_on_signal() as stop:
-            deployments = settings.by_cluster()
-            if len(deployments) == 1:
-                for own in deployments.values():
-                    Job(spark, own, adopt=adopt).run(once=once, stop=stop)
-            else:
-                _run_side_by_side(spark, deployments, once=once, adopt=adopt, stop=stop)
-    finally:
-        if is_own_session:
-            spark.stop()
-
-
-def _run_side_by_side(
-    spark: SparkSession, deployments: dict[str, Settings], *, once: bool, adopt: bool, stop: threading.Event
-) -> None:
-    """Run each cluster's job in a thread of its own; one that fails does not stop the others."""
-
-    def run(cluster: str, settings: Settings) -> None:
-        try:
-            Job(spark, settings, adopt=adopt).run(once=once, stop=stop)
-        except BaseException:
-            _logger.exception("cluster %s: its job has ended; the other clusters go on", cluster)
-            raise
-
-    with ThreadPoolExecutor(len(deployments), thread_name_prefix="cluster") as pool:
-        running = [pool.submit(run, cluster, settings) for cluster, settings in deployments.items()]
-        wait(running)
-    for job in running:
-        job.result()
-
-
-@contextmanager
-def _stop_on_signal() -> Iterator[threading.Event]:
-    """Turn SIGTERM and Ctrl-C into a request to stop after the batch at hand."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    before = {
-        number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)
-    }
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

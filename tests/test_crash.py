@@ -18,7 +18,7 @@ RUN = """
 import sys
 from pathlib import Path
 from conf.settings import load_settings
-from streaming.job import run_job
+from streaming.run import run_job
 options = dict(option.split("=", 1) for option in sys.argv[2:])
 run_job(load_settings(Path(sys.argv[1]), {}, options), once=True, adopt=False)
 """

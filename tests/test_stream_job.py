@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from streaming.job import Job, run_job
+from streaming.job import Job
+from streaming.run import run_job
 from streaming.sources import file_names, lines_before, number_records, raw_stream, sources_of
 from streaming.tables import JobError, Tables
 from tests.deployments import contents, event, make_settings, story, totals, write_lines
