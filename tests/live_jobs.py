@@ -355,9 +355,12 @@ class WatchedGroup:
         self.present.discard(letter)
 
     def last_events(self) -> dict[str, list[str]]:
-        """Say for a failure's message what each client reported last."""
+        """Say for a failure's message what each client reported last, and what its library logged last."""
         return {
-            letter: [f"{event.kind} {event.generation_id} {dict(event.more)}" for event in client.events[-3:]]
+            letter: [
+                *(f"{event.kind} {event.generation_id} {dict(event.more)}" for event in client.events[-3:]),
+                client.log.read_text(encoding="utf-8", errors="replace")[-300:],
+            ]
             for letter, client in self.clients.items()
         }
 
