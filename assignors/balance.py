@@ -7,7 +7,7 @@ as the stream keeps them; in a Connect group worker -> connector -> task numbers
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import sqrt
 
@@ -151,38 +151,28 @@ def moves_between(old: Owners, new: Owners, renamed: Mapping[str, str] | None = 
     >>> moves_between({"C0": {"t": [0, 1]}, "C1": {"t": [2]}}, {"C0": {"t": [0]}, "C2": {"t": [1, 2]}})
     Moves(moved=1, kept=1, revoked=1, assigned=2, lost=1)
     """
-    renamed = renamed or {}
-    before = _holders(old, renamed)
-    after = _holders(new, {})
-    moved = kept = revoked = assigned = lost = 0
-    for partition in before.keys() | after.keys():
-        had, has = before.get(partition, frozenset()), after.get(partition, frozenset())
-        leaving = had - has
-        gone = sum(member not in new for member in leaving)
-        kept += len(had & has)
-        lost += gone
-        revoked += len(leaving) - gone
-        assigned += len(has - had)
-        moved += len(leaving) > gone and bool(has - had)
-    return Moves(moved=moved, kept=kept, revoked=revoked, assigned=assigned, lost=lost)
+    had, has = _triples(old), _triples(new)
+    if renamed:
+        had = {(renamed.get(member, member), topic, partition) for member, topic, partition in had}
+    leaving, coming = had - has, has - had
+    given_up = [(topic, partition) for member, topic, partition in leaving if member in new]
+    return Moves(
+        moved=len({(topic, partition) for _, topic, partition in coming}.intersection(given_up)),
+        kept=len(had) - len(leaving),
+        revoked=len(given_up),
+        assigned=len(coming),
+        lost=len(leaving) - len(given_up),
+    )
 
 
 def _load(topics: Mapping[str, Sequence[int]]) -> int:
     return sum(map(len, topics.values()))
 
 
-def _holders(owners: Owners, renamed: Mapping[str, str]) -> dict[tuple[str, int], frozenset[str]]:
-    """Map each partition to the members that own it."""
-    holders: dict[tuple[str, int], frozenset[str]] = {}
-    for member, topic, partition in _triples(owners):
-        own = frozenset((renamed.get(member, member),))
-        held = holders.get((topic, partition))
-        holders[topic, partition] = own if held is None else held | own
-    return holders
-
-
-def _triples(owners: Owners) -> Iterable[tuple[str, str, int]]:
-    for member, topics in owners.items():
-        for topic, partitions in topics.items():
-            for partition in partitions:
-                yield member, topic, partition
+def _triples(owners: Owners) -> set[tuple[str, str, int]]:
+    return {
+        (member, topic, partition)
+        for member, topics in owners.items()
+        for topic, partitions in topics.items()
+        for partition in partitions
+    }

@@ -16,13 +16,14 @@ import pyarrow as pa
 from checkpoints.run import CHECK_COLUMNS, CheckResult, CheckSuite, run_checks
 from streaming.broadcast import BatchBroadcast, advance_topics, order_broadcast
 from streaming.log import ORDINAL_BITS, BatchIdentity, GroupKey, topic_struct
-from streaming.log_rows import WENT_BACK, Row, event_row
+from streaming.log_rows import WAITED, WENT_BACK, Row, event_row
 from streaming.model import EventOutcome, Input, Position, TopicState
 from streaming.schemas import GENERATIONS
 from streaming.tables import JobError
 
 if TYPE_CHECKING:
     from streaming.events import Rejection
+    from streaming.stretches import Records
 
 REJECTED_PER_ROW = 256
 
@@ -38,7 +39,8 @@ class Intake:
     counted, `already_read` those that the log holds from an earlier checkpoint (only
     under --adopt), and `added` events that the job itself put in, with no source.
     `files` maps source -> file -> lines read from it in this batch, `partitions`
-    source -> topic-partition -> the offset behind the last record.
+    source -> topic-partition -> the offset behind the last record. `rejected_in` are the rejected
+    records of Kafka partitions, `records` those read so far (see ReadBefore).
     """
 
     records_read: int = 0
@@ -49,6 +51,8 @@ class Intake:
     digest: int = 0
     files: dict[str, dict[str, int]] = field(default_factory=dict)
     partitions: dict[str, dict[str, int]] = field(default_factory=dict)
+    rejected_in: Records = field(default_factory=dict)
+    records: Records = field(default_factory=dict)
 
     def reach(self, at: Position) -> None:
         """Note that the record at this position was read."""
@@ -73,15 +77,17 @@ class Intake:
 
         Returns:
             (source -> {"files": file -> lines of this batch, "last": the highest name
-            so far} or, of a Kafka topic, {"partitions": topic-partition -> offset}, late files).
+            so far} or, of a Kafka topic, {"partitions": topic-partition -> offset, "records":
+            topic-partition -> number, where they are counted}, late files).
         """
         end: dict[str, Any] = {
             name: dict(known) if "partitions" in known else {"files": {}, "last": known["last"]}
             for name, known in before.items()
         }
-        for name, partitions in self.partitions.items():
-            known = end.get(name, {}).get("partitions", {})
-            end[name] = {"partitions": dict(sorted({**known, **partitions}.items()))}
+        for what, by_source in (("partitions", self.partitions), ("records", self.records)):
+            for name, numbers in by_source.items():
+                known = end.setdefault(name, {"partitions": {}})
+                known[what] = dict(sorted({**known.get(what, {}), **numbers}.items()))
         late = 0
         for name, files in self.files.items():
             last = end[name]["last"] if name in end else ""
@@ -215,12 +221,14 @@ def rejected_rows(rejections: Iterable[Rejection], raw_bytes: int) -> Iterator[R
 
 
 def count_outcomes(rows: Iterable[Row]) -> Counter[str]:
-    """Count the rows' events by outcome, and under "went_back" those whose time went back."""
+    """Count events by outcome (one kept counts as applied, and not again), and times that went back."""
     counts: Counter[str] = Counter()
     for row in rows:
         for event in row["events"] or ():
-            counts[event["outcome"]] += 1
-            counts["went_back"] += WENT_BACK in (event["reason"] or "")
+            reason = event["reason"] or ""
+            counts["went_back"] += WENT_BACK in reason
+            if not reason.startswith(WAITED):
+                counts["applied" if event["outcome"] == "kept" else event["outcome"]] += 1
     return counts
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -42,23 +43,22 @@ def diff_versions(old: Owners, version: Version, *, cluster: str, group_id: str)
     """
     if version.kind in _WITHOUT_DELTAS:
         return []
+    gone, come = _difference(old, version.assignment), _difference(version.assignment, old)
+    if not gone and not come:
+        return []
     instances = {m.member_id: m.group_instance_id for m in version.members}
-    before, after = _owners_by_partition(old), _owners_by_partition(version.assignment)
     # In a move over two generations the giver is found before it, the receiver in its target.
-    givers = _owners_by_partition(version.basis or {})
-    receivers = _owners_by_partition(version.expected or {})
+    receivers = _first_owners(version.assignment, version.expected) if gone else {}
+    givers = _first_owners(old, version.basis) if come else {}
     rows: list[tuple[str, int, str, int, str, str | None, str | None]] = []
-    for member_id, topic, partition in owned_pairs(old):
-        if member_id not in after.get((topic, partition), ()):
-            change = "revoked" if member_id in instances else "lost"
-            receiver = _first(after.get((topic, partition))) or _first(receivers.get((topic, partition)))
-            if receiver == member_id:
-                receiver = None  # the leader has taken what it should have left: for whom is not known yet
-            rows.append((member_id, 0, topic, partition, change, member_id, receiver))
-    for member_id, topic, partition in owned_pairs(version.assignment):
-        if member_id not in before.get((topic, partition), ()):
-            giver = _first(before.get((topic, partition))) or _first(givers.get((topic, partition)))
-            rows.append((member_id, 1, topic, partition, "assigned", giver, member_id))
+    for member_id, topic, partition in gone:
+        change = "revoked" if member_id in instances else "lost"
+        receiver = receivers.get((topic, partition))
+        if receiver == member_id:
+            receiver = None  # the leader has taken what it should have left: for whom is not known yet
+        rows.append((member_id, 0, topic, partition, change, member_id, receiver))
+    for member_id, topic, partition in come:
+        rows.append((member_id, 1, topic, partition, "assigned", givers.get((topic, partition)), member_id))
     scope = f"{cluster}\0{group_id}\0{version.incarnation}\0{version.version}\0{version.phase}"
     return [
         {
@@ -77,13 +77,42 @@ def diff_versions(old: Owners, version: Version, *, cluster: str, group_id: str)
     ]
 
 
-def _first(owners: Sequence[str] | None) -> str | None:
-    return owners[0] if owners else None
+def _difference(left: Owners, right: Owners) -> list[tuple[str, str, int]]:
+    """List what members own in `left` and not in `right`, in the order of `left`."""
+    found = []
+    for member_id, topics in left.items():
+        others = right.get(member_id, {})
+        if others == topics:
+            continue
+        for topic, partitions in topics.items():
+            held = set(others.get(topic, ()))
+            found += [(member_id, topic, partition) for partition in partitions if partition not in held]
+    return found
+
+
+def _first_owners(owners: Owners, instead: Owners | None) -> dict[tuple[str, int], str]:
+    """Map each partition to the first that owns it, one that nobody owns to its first owner in `instead`."""
+    return {
+        (topic, partition): member_id
+        for known in (instead or {}, owners)
+        for member_id, topics in reversed(known.items())
+        for topic, partitions in topics.items()
+        for partition in partitions
+    }
+
+
+def _owned_set(owners: Owners) -> set[tuple[str, str, int]]:
+    return {
+        (member_id, topic, partition)
+        for member_id, topics in owners.items()
+        for topic, partitions in topics.items()
+        for partition in partitions
+    }
 
 
 def apply_deltas(old: Owners, deltas: Iterable[Mapping[str, Any]]) -> set[tuple[str, str, int]]:
     """Carry the deltas out on the old assignment: the (member_id, topic, partition) that result."""
-    owned = set(owned_pairs(old))
+    owned = _owned_set(old)
     for delta in deltas:
         pair = (delta["member_id"], delta["topic"], delta["partition"])
         if delta["change"] == "assigned":
@@ -135,12 +164,13 @@ def unowned_by_topic(version: Version) -> dict[str, int]:
     if version.protocol_type == "connect":
         return {connector: len(parts) for connector, parts in unrun_by_connector(version).items()}
     owned: dict[str, set[int]] = {}
-    for _, topic, partition in owned_pairs(version.assignment):
-        owned.setdefault(topic, set()).add(partition)
+    for topics in version.assignment.values():
+        for topic, partitions in topics.items():
+            owned.setdefault(topic, set()).update(partitions)
     counts = {}
-    for topic in sorted({t for topics in version.subscribed.values() for t in topics}):
+    for topic in sorted(frozenset[str]().union(*version.subscribed.values())):
         count = version.topic_counts.get(topic, 0)
-        missing = count - sum(1 for p in owned.get(topic, ()) if p < count)
+        missing = count - len([p for p in owned.get(topic, ()) if p < count])
         if missing > 0:
             counts[topic] = missing
     return counts
@@ -166,21 +196,24 @@ def inspect_version(old: Owners, version: Version, deltas: Sequence[Mapping[str,
     """Count what the checks look at; the columns of schemas._CHECK_INPUTS, None where one does not apply."""
     members = {m.member_id for m in version.members}
     is_share, is_connect = version.protocol_type == "share", version.protocol_type == "connect"
-    by_partition = _owners_by_partition(version.assignment)
     known, computed = version.topic_counts, version.group_kind == "computed"
     unsubscribed = unknown = foreign = 0
-    for member_id, topic, partition in owned_pairs(version.assignment):
-        foreign += member_id not in members
-        if is_connect:
-            continue
-        unsubscribed += topic not in version.subscribed.get(member_id, frozenset())
-        if topic in known or computed:  # an observed topic that was never described is not called unknown
-            unknown += not 0 <= partition < known.get(topic, 0)
+    for member_id, topics in version.assignment.items():
+        subscribed = version.subscribed.get(member_id, frozenset())
+        for topic, partitions in topics.items():
+            foreign += len(partitions) if member_id not in members else 0
+            if is_connect:
+                continue
+            unsubscribed += len(partitions) if topic not in subscribed else 0
+            # An observed topic that was never described is not called unknown.
+            if topic in known or computed:
+                count = known.get(topic, 0)
+                unknown += len([p for p in partitions if not 0 <= p < count])
     counts_moves = version.kind not in _WITHOUT_DELTAS
-    after = set(owned_pairs(version.assignment))
+    after = _owned_set(version.assignment)
     judges_unowned = version.is_final and not is_connect and bool(members)
     judges_moves = version.is_final and counts_moves
-    duplicates = sum(len(owners) > 1 for owners in by_partition.values()) + _repeated(version.assignment)
+    duplicates = _shared(after) + _repeated(version.assignment)
     return {
         "duplicate_owners": None if is_share else duplicates,
         "foreign_owners": foreign,
@@ -193,13 +226,12 @@ def inspect_version(old: Owners, version: Version, deltas: Sequence[Mapping[str,
     }
 
 
-def _owners_by_partition(owners: Owners) -> dict[tuple[str, int], list[str]]:
-    by_partition: dict[tuple[str, int], list[str]] = {}
-    for member_id, topic, partition in owned_pairs(owners):
-        holders = by_partition.setdefault((topic, partition), [])
-        if member_id not in holders:
-            holders.append(member_id)
-    return by_partition
+def _shared(owned: set[tuple[str, str, int]]) -> int:
+    """Count partitions that more than one member owns."""
+    if len({(topic, partition) for _, topic, partition in owned}) == len(owned):
+        return 0
+    owners = Counter((topic, partition) for _, topic, partition in owned)
+    return sum(count > 1 for count in owners.values())
 
 
 def _repeated(owners: Owners) -> int:

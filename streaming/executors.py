@@ -20,12 +20,15 @@ from streaming.assignment import GroupWork, advance_groups
 from streaming.batch import Hold, rejected_rows
 from streaming.broadcast import BatchBroadcast, order_broadcast
 from streaming.events import Rejection
+from streaming.garbage import look_for_cycles_rarely
 from streaming.schemas import GENERATIONS
 from streaming.sources import Block, ParseRules, digest_of, number_records, parse_raw
+from streaming.stretches import Stretches
 
 if TYPE_CHECKING:
     from streaming.model import Input, TopicState
     from streaming.rules import GroupRules
+    from streaming.stretches import ReadBefore
 
 
 class Tag(IntEnum):
@@ -73,6 +76,7 @@ def parser(
     names: Mapping[tuple[str, str], str],
     before: Mapping[Block, int],
     lines_read: Mapping[str, Mapping[str, int]],
+    read_before: ReadBefore,
     shards: int,
 ) -> Callable[[Batches], Batches]:
     """Make the step that numbers and parses raw records; rows of PARSED.
@@ -82,11 +86,13 @@ def parser(
         names: (source, path) -> name, from `file_names`.
         before: lines that stand before each block, from `lines_before`.
         lines_read: what an earlier checkpoint has read: source -> stream -> how far.
+        read_before: what earlier batches have read.
         shards: how many there are.
     """
 
     def parse(batches: Batches) -> Batches:
-        next_line = dict(before)
+        look_for_cycles_rarely()
+        next_line, stretches = dict(before), Stretches(read_before)
         for batch in batches:
             rows = []
             for record in number_records(batch, names, next_line):
@@ -95,7 +101,7 @@ def parser(
                 if at.ordinal <= lines_read.get(at.source, {}).get(at.stream, 0):
                     rows.append({**row, "tag": Tag.ALREADY_READ})
                     continue
-                parsed = parse_raw(record, rules)
+                parsed = parse_raw(record, rules, stretches)
                 place = parsed.position
                 row |= {"path": place.path, "partition": place.partition, "offset": place.offset}
                 if isinstance(parsed, Rejection):
@@ -170,6 +176,7 @@ def computer(
             yield GroupWork(cluster, group_id, state, order_broadcast(inputs), broadcast)
 
     def compute(batches: Batches) -> Batches:
+        look_for_cycles_rarely()
         chunk: list[dict[str, Any]] = []
         for row in advance_groups(works(batches), topics, rules, holds):
             chunk.append(row)

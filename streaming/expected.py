@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from itertools import islice, product
 from typing import TYPE_CHECKING
 
-from assignors import REGISTRY, Assignor, AssignorMemory, get_assignor
+from assignors import REGISTRY, Assignor, AssignorMemory
 from assignors.errors import AssignorError, UnknownAssignorError
 from assignors.model import NO_GENERATION, Subscription, TopicMetadata
 from assignors.plugins import describe_failure
+from streaming.plugin_process import get_assignor
 
 if TYPE_CHECKING:
     from streaming.model import MemberInfo, Owners, TopicState, TopicView
@@ -137,7 +138,7 @@ def counts_in_force(topics: TopicView, names: Sequence[str], event_time_ms: int)
 
 def same_owners(left: AnyOwners, right: AnyOwners) -> bool:
     """Say whether every member owns the same partitions; order and empty lists do not count."""
-    return _as_sets(left) == _as_sets(right)
+    return left == right or _as_sets(left) == _as_sets(right)
 
 
 def _as_sets(owners: AnyOwners) -> dict[str, dict[str, frozenset[int]]]:
@@ -284,10 +285,8 @@ class _Trial:
             if count > 0
         }
         assignment = self._assignor.function(metadata, self._subscriptions, memory)
-        return {
-            member_id: assignment.by_topic(member_id) if member_id in assignment else {}
-            for member_id in self._subscriptions
-        }
+        given = {member_id: assignment.by_topic(member_id) for member_id in assignment}
+        return {member_id: given.get(member_id, {}) for member_id in self._subscriptions}
 
     def _racks(self, name: str, count: int) -> tuple[tuple[str | None, ...], ...]:
         state = self._topics.get(name)

@@ -7,28 +7,34 @@ about assignments. They are told apart by the key's first bytes inside the JVM a
 Records of groups are never part of a transaction, so the topic is read uncommitted: an
 open transaction of some producer must not hold the groups back. A compacted topic has gaps
 and old segments go; a missing offset is no failure of the stream, and a generation that is
-missing for it shows as a version of kind gap.
+missing for it shows as a version of kind gap. One that is missing where no offset is was never
+written (docs/adr/0012), which is why records are counted by partition before any is left out.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from conf.clusters import admin_options, spark_kafka_options
+from streaming.model import Position
 from streaming.tables import JobError
+from streaming.tally import row_in_task
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from conf.settings import Settings
     from conf.sources import SourceSettings
+    from streaming.sources import Source
+    from streaming.stretches import Records
 
 GROUP_PREFIX = "counterpoise-source"
 """How the groups begin under which Spark's consumers read; they are not watched."""
@@ -39,6 +45,9 @@ OFFSETS_BY_CONSUMER = {"spark.sql.streaming.kafka.useDeprecatedOffsetFetching": 
 _TIMEOUT_S = 30
 
 _COMMIT_KEYS = ("0000", "0001")
+
+_MOST_PARTITIONS = 100_000
+"""Up to this many partitions of a topic Spark's histogram is a count of each; a topic has a few dozen."""
 
 
 def read_kafka(spark: SparkSession, name: str, settings: Settings) -> DataFrame:
@@ -125,6 +134,44 @@ def _starting(starting: str) -> dict[str, str]:
         # A partition with nothing that late begins at its end, instead of failing the query.
         "startingOffsetsByTimestampStrategy": "latest",
     }
+
+
+def count_and_filter(frame: DataFrame, sources: Sequence[Source]) -> tuple[DataFrame, Observation]:
+    """Leave out of a batch what is only counted, and count what there was.
+
+    Every row gets its number in its task (column `row`) before any is left out.
+
+    Args:
+        frame: the batch's raw records.
+        sources: those of `__consumer_offsets`, read from Kafka.
+
+    Returns:
+        (the frame to read, what `records_read` takes when its first action is done).
+    """
+    observation = Observation()
+    # One aggregate that counts by partition; a count for each would take half of the reading's time.
+    counts = (
+        F.to_json(
+            F.histogram_numeric(
+                F.when(F.col("source") == source.name, F.col("partition")), F.lit(_MOST_PARTITIONS)
+            )
+        ).alias(f"records_{number}")
+        for number, source in enumerate(sources)
+    )
+    numbered = frame.withColumn("row", row_in_task())
+    observed = numbered.observe(observation, F.count_if("is_filtered").alias("filtered"), *counts)
+    return observed.where(~F.col("is_filtered")), observation
+
+
+def records_read(observed: Mapping[str, Any], sources: Sequence[Source]) -> tuple[int, Records]:
+    """Read what `count_and_filter` has counted: (records left out, records read by source and partition)."""
+    read: Records = {source.name: {} for source in sources}
+    for number, source in enumerate(sources):
+        # Spark lays the bins of several tasks side by side.
+        for counted in json.loads(observed[f"records_{number}"] or "[]"):
+            stream = Position(source.name, source.location, counted["x"], 0).stream
+            read[source.name][stream] = read[source.name].get(stream, 0) + round(counted["y"])
+    return observed["filtered"], read
 
 
 def is_only_counted() -> Column:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from checkpoints.run import CheckSuite
     from streaming.model import TopicState
     from streaming.rules import GroupRules
+    from streaming.stretches import ReadBefore, Records
 
 _WORK_COLUMNS = ["tag", "shard", "cluster", "group_id", "payload"]
 
@@ -87,12 +88,15 @@ class LargeBatch:
         self._parsed = self._rows = self._shared = None
         self._verdict = Verdict()
 
-    def read(self, frame: DataFrame, lines_read: Mapping[str, Mapping[str, int]]) -> Intake:
+    def read(
+        self, frame: DataFrame, lines_read: Mapping[str, Mapping[str, int]], before: ReadBefore
+    ) -> Intake:
         """Number and parse every record, and keep the result on the executors.
 
         Args:
             frame: the raw records.
             lines_read: what an earlier checkpoint has read: source -> stream -> how far.
+            before: what earlier batches have read.
         """
         self.release()
         # Read once: a Kafka topic is slow to read, and nine tenths of this one never come so far.
@@ -104,14 +108,14 @@ class LargeBatch:
         }
         paths = sorted({(row["source"], row["path"]) for row in found})
         names = file_names(self._spark, self._parse_rules.sources, paths)
-        parse = parser(self._parse_rules, names, lines_before(counts), lines_read, self._shards)
+        parse = parser(self._parse_rules, names, lines_before(counts), lines_read, before, self._shards)
         self._parsed = frame.mapInArrow(parse, from_arrow_schema(PARSED)).persist()
-        is_offsets = F.col("record_time_ms").isNotNull()
+        has_place = F.col("record_time_ms").isNotNull() | (
+            (F.col("tag") == Tag.REJECTED) & (F.col("partition") >= 0)
+        )
+        of_place = ("source", "cluster", "path", "partition")
         totals = (
-            self._parsed.groupBy(
-                "tag",
-                *(F.when(is_offsets, F.col(name)).alias(name) for name in ("cluster", "path", "partition")),
-            )
+            self._parsed.groupBy("tag", *(F.when(has_place, F.col(name)).alias(name) for name in of_place))
             .agg(
                 F.count("*").alias("n"),
                 F.sum("digest_high").alias("high"),
@@ -123,16 +127,21 @@ class LargeBatch:
         frame.unpersist()
         self._ends = {}
         by_tag: Counter[int] = Counter()
+        rejected_in: Records = {}
         for row in totals:
             by_tag[row["tag"]] += row["n"]
             if row["end_ms"] is not None:
                 key = (row["cluster"], row["path"], row["partition"])
                 self._ends[key] = max(row["end_ms"], self._ends.get(key, row["end_ms"]))
+            elif row["partition"] is not None:
+                stream = Position(row["source"], row["path"], row["partition"], 0).stream
+                rejected_in.setdefault(row["source"], {})[stream] = row["n"]
         self._shared_count = by_tag[Tag.SHARED]
         intake = Intake(
             records_read=sum(by_tag.values()),
             already_read=by_tag[Tag.ALREADY_READ],
             rejected=by_tag[Tag.REJECTED],
+            rejected_in=rejected_in,
             digest=add_digests((row["high"] << 32) + row["low"] for row in totals),
         )
         for (source, path, _), lines in counts.items():
@@ -231,6 +240,9 @@ class LargeBatch:
             parts.append(self._with_checks(_number(rows, F.lit(base) + by_task[F.spark_partition_id()])))
         if intake.rejected:
             parts.append(_number(rejected, F.lit(base + total)))
+        # Spark's commit goes past those of others, except past a new holder's (Lease.fence) once Spark has
+        # opened its transaction. What is left is the moment between this question and that (docs/adr/0013).
+        self._tables.ask_lease()
         (
             reduce(lambda left, right: left.unionByName(right), (p.select(*GENERATIONS.names) for p in parts))
             .withColumn("batch_seq", F.lit(batch_seq).cast("long"))
@@ -242,6 +254,7 @@ class LargeBatch:
             .option("txnVersion", batch_seq)
             .save(self._tables.location(LOG))
         )
+        self._tables.ask_lease()
         self._tables.refresh(LOG)
         if self._tables.transaction_version(LOG, LOG_APP) != batch_seq:
             # Spark skips a version it has seen without a word; then another job wrote it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,24 +10,30 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-Since = Mapping[tuple[str, str, int], tuple[int, int]]
-"""(member_id, topic, partition) -> (generation_id, event_time_ms) since when it is owned."""
+Since = Mapping[str, Mapping[str, Sequence[tuple[int, int]]]]
+"""member_id -> topic -> for each of its partitions (generation_id, event_time_ms), since when it is owned."""
 
 WENT_BACK = "event_time goes back"
 """Stands in the reason of an applied event that is older than one applied before it."""
 
+WAITED = "it waited with its group"
+"""Begins the reason of an event that an earlier batch has kept, and has counted as applied."""
 
-def event_row(outcome: EventOutcome, went_back_ms: int | None = None) -> Row:
+
+def event_row(outcome: EventOutcome, went_back_ms: int | None = None, *, has_waited: bool = False) -> Row:
     """Make the row of one event, as nested in the log; columns of schemas._EVENT.
 
     Args:
         outcome: the event and what became of it.
         went_back_ms: by how much it is older than an event of its group applied before.
+        has_waited: whether an earlier batch has kept it.
     """
     event, reason = outcome.event, outcome.reason
     if went_back_ms is not None and outcome.outcome == "applied":
         note = f"{WENT_BACK} {went_back_ms} ms"
         reason = f"{reason}; {note}" if reason else note
+    if has_waited:
+        reason = f"{WAITED}; {reason}" if reason else WAITED
     return {
         "event_id": event.event_id,
         "type": event.type,
@@ -53,7 +59,7 @@ def version_columns(version: Version, since: Since) -> Row:
         version: the version, or a description of the group as it stands.
         since: for all that the version's members own.
     """
-    subscribed = {t for topics in version.subscribed.values() for t in topics}
+    subscribed = frozenset[str]().union(*version.subscribed.values())
     return {
         "kind": version.kind,
         "event_time": version.event_time_ms * 1000,
@@ -95,7 +101,7 @@ def _owner_rows(owners: Owners, since: Since) -> list[Row]:
     rows = []
     for member_id, topics in owners.items():
         for topic, partitions in topics.items():
-            starts = [since[member_id, topic, p] for p in partitions]
+            starts = since[member_id][topic]
             rows.append(
                 {
                     "member_id": member_id,

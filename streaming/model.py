@@ -19,7 +19,8 @@ Owners = dict[str, dict[str, list[int]]]
 connector -> task numbers, where -1 stands for the connector itself, as on the wire."""
 
 VersionKind = Literal["rebalance", "state", "held", "baseline", "gap", "deleted"]
-Outcome = Literal["applied", "duplicate", "ignored", "rejected"]
+Outcome = Literal["applied", "duplicate", "ignored", "rejected", "kept"]
+"""Kept is an event that waits with its group until that can be computed again (set_aside.py)."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -65,6 +66,8 @@ class Input:
     `__consumer_offsets` (then `body` is the decoded record: key_type, key,
     value_version, value). `event_time_ms` is epoch milliseconds. `group_id` is
     None for topic_changed and time_advanced; `topic` only set for topic_changed.
+    `stretch` names the part of its Kafka partition in which no offset is missing around the
+    record (stretches.py), None where that is not known.
     """
 
     type: str
@@ -76,11 +79,12 @@ class Input:
     raw: bytes
     group_id: str | None = None
     topic: str | None = None
+    stretch: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventOutcome:
-    """What became of one event: applied, duplicate or ignored, and why."""
+    """What became of one event: applied, duplicate, ignored or kept, and why."""
 
     event: Input
     outcome: Outcome

@@ -7,8 +7,9 @@ become a `Generation`, so that the group's history is kept in one place.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from assignors.model import Subscription, TopicPartition
@@ -24,6 +25,11 @@ from streaming.connect_evidence import JoinedWorker
 from streaming.expected import JoinedMember
 from streaming.model import MemberInfo, Owners
 from streaming.offsets_wire import WireError
+
+_LONGEST_KEPT = 1_024
+"""Characters; with the count below, what is kept of members stays below a few megabytes."""
+
+_KEPT = 2_048
 
 _UNSETTLED_STATES = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 
@@ -77,7 +83,7 @@ def generation_of_record(value: Mapping[str, Any]) -> Generation:
     workers: list[JoinedWorker] = []
     is_settled, unread = True, []
     if protocol_type == "connect":
-        infos = tuple(_info(entry, (), None) for entry in entries)
+        infos = tuple(map(_info, entries))
         owners: Owners = {}
         for entry in entries:
             try:
@@ -91,12 +97,12 @@ def generation_of_record(value: Mapping[str, Any]) -> Generation:
             owners[entry["memberId"]] = running_tasks(metadata, given)
             is_settled &= given is None or not (given.revoked or given.delay_ms)
     elif protocol_type in ("consumer", ""):
-        joined = tuple(_joined_consumer(entry) for entry in entries)
+        joined = tuple(map(_joined_consumer, entries))
         unread = [member.member_id for member in joined if member.subscription is None]
         infos = tuple(member.info for member in joined)
         owners = {m.member_id: {t: list(ps) for t, ps in m.assigned.items()} for m in joined}
     else:
-        infos = tuple(_info(entry, (), None) for entry in entries)
+        infos = tuple(map(_info, entries))
         owners = {entry["memberId"]: {} for entry in entries}
         unread = [entry["memberId"] for entry in entries]
     return Generation(
@@ -180,22 +186,50 @@ def running_tasks(metadata: ConnectMetadata, given: ConnectAssignment | None) ->
 
 
 def _joined_consumer(entry: Mapping[str, Any]) -> JoinedMember:
-    try:
-        sent = decode_subscription(_bytes(entry["subscription"]))
-        given = decode_consumer_assignment(_bytes(entry["assignment"]))
-    except WireError:
-        return JoinedMember(info=_info(entry, (), None), subscription=None, assigned={})
-    subscription = Subscription(
-        topics=sent.topics,
-        owned_partitions=_pairs(sent.owned_partitions),
-        generation_id=sent.generation_id,
-        group_instance_id=entry.get("groupInstanceId"),
-        rack_id=sent.rack_id,
-        user_data=sent.user_data,
+    """Read a member's entry. Who stays has the same one in many generations: short ones are kept."""
+    sent, given = entry["subscription"], entry["assignment"]
+    read = _read_consumer if len(sent) + len(given) > _LONGEST_KEPT else _kept_consumer
+    return read(
+        entry["memberId"], entry.get("groupInstanceId"), entry["clientId"], entry["clientHost"], sent, given
     )
+
+
+def _read_consumer(
+    member_id: str,
+    group_instance_id: str | None,
+    client_id: str,
+    client_host: str,
+    subscription: str,
+    assignment: str,
+) -> JoinedMember:
+    try:
+        sent = decode_subscription(_bytes(subscription))
+        given = decode_consumer_assignment(_bytes(assignment))
+    except WireError:
+        info = MemberInfo(
+            member_id=member_id,
+            group_instance_id=group_instance_id,
+            client_id=client_id,
+            client_host=client_host,
+        )
+        return JoinedMember(info=info, subscription=None, assigned={})
     return JoinedMember(
-        info=_info(entry, sent.topics, sent.rack_id),
-        subscription=subscription,
+        info=MemberInfo(
+            member_id=member_id,
+            group_instance_id=group_instance_id,
+            client_id=client_id,
+            client_host=client_host,
+            rack_id=sent.rack_id,
+            topics=sent.topics,
+        ),
+        subscription=Subscription(
+            topics=sent.topics,
+            owned_partitions=_pairs(sent.owned_partitions),
+            generation_id=sent.generation_id,
+            group_instance_id=group_instance_id,
+            rack_id=sent.rack_id,
+            user_data=sent.user_data,
+        ),
         assigned=_lists(given.partitions if given else ()),
         subscription_version=sent.version,
         assignment_version=given.version if given else None,
@@ -203,14 +237,15 @@ def _joined_consumer(entry: Mapping[str, Any]) -> JoinedMember:
     )
 
 
-def _info(entry: Mapping[str, Any], topics: Sequence[str], rack_id: str | None) -> MemberInfo:
+_kept_consumer = lru_cache(_KEPT)(_read_consumer)
+
+
+def _info(entry: Mapping[str, Any]) -> MemberInfo:
     return MemberInfo(
         member_id=entry["memberId"],
         group_instance_id=entry.get("groupInstanceId"),
         client_id=entry["clientId"],
         client_host=entry["clientHost"],
-        rack_id=rack_id,
-        topics=tuple(topics),
     )
 
 

@@ -31,7 +31,6 @@ from streaming.observed_generations import Generation, generation_of_event, gene
 from streaming.observed_history import History, Place
 from streaming.observed_versions import (
     Shown,
-    describe_gap,
     find_instance_moves,
     rebalance_protocol_of,
     rename_members,
@@ -138,6 +137,7 @@ class ObservedGroup:
             return [_outcome(event, "duplicate", duplicate)]
         if event.type == "group_state":
             return [self.history.hear_state(event, self.describe(topics))]
+        self.history.hear(event)
         items: Items = list(self._settle_pending(event))
         if event.type == "offset_commit":
             return [*items, self._learn_topic_name(event, topics)]
@@ -288,9 +288,10 @@ class ObservedGroup:
         history, was_raw = self.history, self.raw is not None
         is_same = history.exists and seen.generation_id == history.generation_id
         if is_same and not was_raw and history.shown is not None and history.shown.is_same_as(seen):
+            history.stretch = event.stretch
             text = f"generation {seen.generation_id} again, with the same content"
             return [_outcome(event, "ignored", text)]
-        place = history.place(seen.generation_id, is_new=seen.is_creation)
+        place = history.place(seen.generation_id, is_new=seen.is_creation, stretch=event.stretch)
         self.pending, self.raw = None, None
         moves = find_instance_moves(history.members, seen.members)
         at_ms, subscribed = event.event_time_ms, seen.subscribed()
@@ -314,9 +315,10 @@ class ObservedGroup:
         if seen.protocol_type == "connect":
             counts = self.connect.task_counts
         changed = what_changed(history.members, seen.members, moves)
-        reason = place.reason or ("group_created" if seen.is_creation else changed)
+        reason = "group_created" if seen.is_creation else changed
         if is_downgrade:
             reason = "; ".join(filter(None, ("downgraded to the classic protocol", changed)))
+        reason = reason or ("second_phase" if phase == 2 else "rebalanced with the same members")
         shown = Shown(
             protocol_type=seen.protocol_type,
             protocol=seen.protocol,
@@ -325,7 +327,7 @@ class ObservedGroup:
             group_state=seen.group_state,
             phase=phase,
             is_final=phase != 1 and seen.is_settled and verdict.status != "in_transition",
-            reason=reason or ("second_phase" if phase == 2 else "rebalanced with the same members"),
+            reason=place.explain(reason),
             event_time_ms=at_ms,
             members=seen.members,
             assignment=seen.owners,
@@ -355,17 +357,18 @@ class ObservedGroup:
             return Verdict(owners=None, status="not_applicable")
         if seen.protocol_type == "connect":
             is_same = self.history.exists and seen.generation_id == self.history.generation_id
-            was_missed = is_same or place.kind != "rebalance"
+            was_missed = is_same or not place.is_next
             return self.connect.judge(seen, recorded_ms=event.event_time_ms, was_missed=was_missed)
         if seen.protocol_type != "consumer":
             note = seen.note or f"groups of protocol type {seen.protocol_type!r} have no assignor here"
             return Verdict(owners=None, status="unknown", note=note)
-        self.memories.keep([m.member_id for m in seen.members], was_missed=place.kind != "rebalance")
+        was_missed = self.history.may_hide_claims(place, seen.members)
+        self.memories.keep([m.member_id for m in seen.members], was_missed=was_missed)
         verdict = judge_generation(
             seen.protocol or "",
             seen.joined,
             topics,
-            generation_id=seen.generation_id,
+            generation_id=self.history.last_completed(seen.generation_id, place) + 1,
             leader_id=seen.leader_id,
             event_time_ms=event.event_time_ms,
             memory=self.memories.of(seen.leader_id),
@@ -393,10 +396,10 @@ class ObservedGroup:
     def _cut(self, raw: RawGroup, event: Input, topics: TopicView) -> Version:
         """Make a version of what the records add up to."""
         history, epoch = self.history, raw.epoch or 0
-        place = history.place(epoch, is_new=raw.is_new)
+        place = history.place(epoch, is_new=raw.is_new, stretch=event.stretch)
         continues = history.exists and place.incarnation == history.incarnation
         if continues and raw.missed is not None:
-            place = Place("gap", place.incarnation, describe_gap(*raw.missed))
+            place = history.jump(raw.missed[0], raw.missed[1], event.stretch)
         elif continues and raw.shown:
             place = Place("rebalance", place.incarnation)  # all epochs were seen; some showed nothing new
         name_of = partial(self.topic_names.find, topics=topics)
@@ -408,7 +411,7 @@ class ObservedGroup:
         )
         status, note = raw.compare(owners, target, raw.unready(counts, name_of))
         changed = what_changed(history.members, members, moves)
-        reason = place.reason or changed or raw.describe_record(event.body)
+        reason = changed or raw.describe_record(event.body)
         if continues and not raw.shown and place.kind == "rebalance":
             reason = "; ".join(filter(None, (f"upgraded to the {raw.kind} protocol", changed)))
             if epoch == history.generation_id and members:  # as the coordinator converts a live group
@@ -422,7 +425,7 @@ class ObservedGroup:
             group_state=raw.group_state,
             phase=0,
             is_final=status != "in_transition",
-            reason=reason,
+            reason=place.explain(reason),
             event_time_ms=event.event_time_ms,
             members=members,
             assignment=owners,

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from streaming.model import EventOutcome
-from streaming.observed_versions import Shown, describe_gap, rename_members
+from streaming.observed_versions import Shown, describe_gap, describe_unfinished, rename_members
 
 if TYPE_CHECKING:
     from streaming.model import Input, MemberInfo, Owners, Version, VersionKind
 
 
 class Place(NamedTuple):
-    """What a newly seen generation is to the history; `reason` is "" where nothing is out of order."""
+    """What a newly seen generation is to the history; `reason` is "" where nothing is out of order.
+
+    `unfinished` says which generations before it never completed, "" where none is known to be so.
+    """
 
     kind: VersionKind
     incarnation: int
     reason: str = ""
+    unfinished: str = ""
+
+    @property
+    def is_next(self) -> bool:
+        """Say whether nothing lies between the generation before and this one, not even one begun in vain.
+
+        A leader that has decided in vain may have forgotten what it decided before, as Connect's does.
+        """
+        return self.kind == "rebalance" and not self.unfinished
+
+    def explain(self, cause: str) -> str:
+        """Say why there is this version; `cause` is what the generation itself tells of that."""
+        return "; ".join(filter(None, (self.reason or cause, self.unfinished)))
 
 
 class History:
@@ -27,6 +43,7 @@ class History:
     `basis` is the assignment of the last final version while versions are not
     final, so that a move over several of them can be counted. `told_state` is the
     coordinator's own word on the group's state, until the group's next record.
+    `stretch` is that of the record which last told of `generation_id` (Input.stretch).
     """
 
     def __init__(self) -> None:
@@ -37,6 +54,7 @@ class History:
         self.is_dead = False
         self.basis: Owners | None = None
         self.told_state: str | None = None
+        self.stretch: str | None = None
         self.shown: Shown | None = None
 
     @classmethod
@@ -62,11 +80,11 @@ class History:
         """The members that the last version showed."""
         return self.shown.members if self.shown else ()
 
-    def place(self, generation_id: int, *, is_new: bool) -> Place:
-        """Say what a generation at a newer position is to the history.
+    def place(self, generation_id: int, *, is_new: bool, stretch: str | None = None) -> Place:
+        """Say what a generation at a newer position, in this stretch, is to the history.
 
-        The first sight of a group is a baseline, unless it is the making of it; a
-        jump is a gap; a lower generation is the group made anew. Of a group made
+        The first sight of a group is a baseline, unless it is the making of it; for a
+        jump see `jump`; a lower generation is the group made anew. Of a group made
         anew the history is whole when its making was seen, or when its deletion was
         and this is its first generation with members.
         """
@@ -78,8 +96,41 @@ class History:
             text = f"gap: made anew, its generations before {generation_id} were not seen"
             return Place("gap", self.incarnation + 1, text)
         if generation_id > self.generation_id + 1:
-            return Place("gap", self.incarnation, describe_gap(self.generation_id + 1, generation_id - 1))
+            return self.jump(self.generation_id + 1, generation_id - 1, stretch)
         return Place("rebalance", self.incarnation)
+
+    def jump(self, first: int, last: int, stretch: str | None) -> Place:
+        """Say what it means that no record told of these generations before one in this stretch.
+
+        A gap; but a rebalance where no record can be missing. The coordinator counts a
+        generation when all have joined and records it when the leader has sent its
+        assignment; one who joins in between makes it begin again with the next number.
+
+        Source: GroupMetadataManager (completeClassicGroupJoin, classicGroupSyncToClassicGroup),
+        ClassicGroup.initNextGeneration of the group coordinator 4.3.1.
+        """
+        if stretch is not None and stretch == self.stretch:
+            return Place("rebalance", self.incarnation, unfinished=describe_unfinished(first, last))
+        return Place("gap", self.incarnation, describe_gap(first, last))
+
+    def last_completed(self, generation_id: int, place: Place) -> int:
+        """Give the generation before this one: the highest that a member can claim, or a leader remember."""
+        return self.generation_id if place.unfinished else generation_id - 1
+
+    def hear(self, event: Input) -> None:
+        """Let a stretch end at an event that is in none, or not understood: it may tell of a generation."""
+        if event.stretch is None or event.type == "unknown_record":
+            self.stretch = None
+
+    def may_hide_claims(self, place: Place, members: Iterable[MemberInfo]) -> bool:
+        """Say whether a leader may have decided on claims before this generation that nobody here shows.
+
+        A leader remembers the highest generation that a member has ever claimed. One that
+        never completed leaves the claims as they were; so where all its members are here, whatever
+        its leader can have seen is seen again.
+        """
+        is_one_gone = not {m.member_id for m in self.members} <= {m.member_id for m in members}
+        return place.kind != "rebalance" or (bool(place.unfinished) and is_one_gone)
 
     def show(
         self,
@@ -98,8 +149,9 @@ class History:
         basis = rename_members(self.basis, instance_moves)
         self.basis = None if shown.is_final else basis
         self.generation_id, self.incarnation, self.is_dead = generation_id, place.incarnation, False
-        version = self._next(shown, place.kind, topic_counts, (cause,))
-        return replace(version, instance_moves=dict(instance_moves), basis=basis if shown.is_final else None)
+        self.stretch = cause.event.stretch
+        before = basis if shown.is_final else None
+        return self._next(shown, place.kind, topic_counts, (cause,), dict(instance_moves), before)
 
     def delete(self, event_time_ms: int, cause: tuple[EventOutcome, ...]) -> Version:
         """Make the version that ends this incarnation."""
@@ -108,12 +160,12 @@ class History:
         shown = Shown.of_nobody(
             "Dead", event_time_ms=event_time_ms, reason="group_deleted", protocol_type=protocol_type
         )
-        return self._next(shown, "deleted", {}, cause)
+        return self._next(shown, "deleted", {}, cause, {}, None)
 
     def describe(self, shown: Shown, topic_counts: Mapping[str, int]) -> Version:
         """Show this for a `state` row, which keeps the version; the coordinator's word on the state goes."""
         told = replace(shown, group_state=self.told_state or shown.group_state)
-        return self._version(told, "state", topic_counts, ())
+        return self._version(told, "state", topic_counts, (), {}, None)
 
     def hear_state(self, event: Input, now: Version) -> EventOutcome:
         """Take a `group_state` in: no version, and nothing that a record is compared with.
@@ -139,10 +191,12 @@ class History:
         kind: VersionKind,
         topic_counts: Mapping[str, int],
         cause: tuple[EventOutcome, ...],
+        instance_moves: Mapping[str, str],
+        basis: Owners | None,
     ) -> Version:
         self.version += 1
         self.shown, self.told_state = shown, None
-        return self._version(shown, kind, topic_counts, cause)
+        return self._version(shown, kind, topic_counts, cause, instance_moves, basis)
 
     def _version(
         self,
@@ -150,6 +204,8 @@ class History:
         kind: VersionKind,
         topic_counts: Mapping[str, int],
         cause: tuple[EventOutcome, ...],
+        instance_moves: Mapping[str, str],
+        basis: Owners | None,
     ) -> Version:
         return shown.as_version(
             kind,
@@ -158,4 +214,6 @@ class History:
             incarnation=self.incarnation,
             topic_counts=topic_counts,
             cause=cause,
+            instance_moves=instance_moves,
+            basis=basis,
         )

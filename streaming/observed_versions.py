@@ -77,7 +77,7 @@ class Shown:
     def to_json(self) -> dict[str, Any]:
         """Give everything as orjson writes it, members as they are, what follows from the rest left out."""
         # asdict would copy every value, a third of the time that a version takes.
-        state: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        state: dict[str, Any] = {name: getattr(self, name) for name in _SHOWN_FIELDS}
         topics = {m.member_id: list(m.topics) for m in self.members}
         state["subscribed"] = {m: list(ts) for m, ts in self.subscribed.items() if list(ts) != topics.get(m)}
         if self.expected is not None and list(self.expected.items()) == list(self.assignment.items()):
@@ -93,6 +93,8 @@ class Shown:
         incarnation: int,
         topic_counts: Mapping[str, int],
         cause: tuple[EventOutcome, ...],
+        instance_moves: Mapping[str, str],
+        basis: Owners | None,
     ) -> Version:
         """Give this its place in the group's history."""
         return Version(
@@ -118,6 +120,8 @@ class Shown:
             expected_status=self.expected_status,
             expected_note=self.expected_note,
             cause=cause,
+            instance_moves=instance_moves,
+            basis=basis,
         )
 
     def is_same_as(self, seen: Generation) -> bool:
@@ -134,8 +138,12 @@ class Shown:
         return sorted(_topics_of(self.assignment, self.subscribed))
 
 
+_SHOWN_FIELDS = tuple(field.name for field in fields(Shown))
+
+
 def _topics_of(owners: Owners, subscribed: Mapping[str, Iterable[str]]) -> set[str]:
-    return {t for ts in subscribed.values() for t in ts} | {t for _, t, _ in owned_pairs(owners)}
+    owned = (topic for topics in owners.values() for topic, partitions in topics.items() if partitions)
+    return set(owned).union(*subscribed.values())
 
 
 def topic_counts(
@@ -194,13 +202,15 @@ def withholds_claims(joined: Sequence[JoinedMember], counts: Mapping[str, int]) 
     That is the middle generation of a cooperative move: they are given on in the
     next one, when their owner has let go of them.
     """
-    wanted = {topic for m in joined if m.subscription for topic in m.subscription.topics}
+    subscriptions = [m.subscription for m in joined if m.subscription]
+    claimed = {pair for subscription in subscriptions for pair in subscription.owned_partitions}
+    if not claimed:
+        return False
+    wanted = {topic for subscription in subscriptions for topic in subscription.topics}
     given = {(topic, partition) for m in joined for topic, ps in m.assigned.items() for partition in ps}
     return any(
-        topic in wanted and (topic, partition) not in given and partition < counts.get(topic, partition + 1)
-        for m in joined
-        if m.subscription
-        for topic, partition in m.subscription.owned_partitions
+        topic in wanted and partition < counts.get(topic, partition + 1)
+        for topic, partition in claimed - given
     )
 
 
@@ -227,8 +237,16 @@ def rename_members(owners: Owners | None, instance_moves: Mapping[str, str]) -> 
 
 def describe_gap(first: int, last: int) -> str:
     """Say which generations are missing."""
-    span = f"generation {first}" if first == last else f"generations {first} to {last}"
-    return f"gap: {span} not seen (compacted, or never completed)"
+    return f"gap: {_span(first, last)} not seen (compacted, or never completed)"
+
+
+def describe_unfinished(first: int, last: int) -> str:
+    """Say which generations were begun but never completed."""
+    return f"{_span(first, last)} never completed"
+
+
+def _span(first: int, last: int) -> str:
+    return f"generation {first}" if first == last else f"generations {first} to {last}"
 
 
 def name_some(names: Sequence[str]) -> str:

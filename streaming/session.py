@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
+from streaming.garbage import look_for_cycles_rarely
 from streaming.kafka_source import OFFSETS_BY_CONSUMER
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def start_session(settings: Settings) -> SparkSession:
     `spark.options` of the settings win over the defaults above, not over what
     correctness needs (Delta's extension, UTC, this interpreter for the workers).
     """
+    look_for_cycles_rarely()
     needs_kafka = any(source.from_ == "kafka" for source in settings.sources)
     options = {
         "spark.sql.shuffle.partitions": str(settings.batch.shards),

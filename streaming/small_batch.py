@@ -35,6 +35,7 @@ from streaming.sources import (
     number_records,
     parse_raw,
 )
+from streaming.stretches import Stretches
 from streaming.tables import LOG, Tables
 from streaming.tally import row_in_task
 
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from streaming.model import TopicState
     from streaming.rules import GroupRules
     from streaming.sources import RawRecord
+    from streaming.stretches import ReadBefore
 
 _MOST_TASKS = 64
 """A batch cut into more tasks than this goes to the executors unasked: it is large."""
@@ -104,27 +106,30 @@ class SmallBatch:
         self._records = list(number_records(raw, names, lines_before(blocks)))
         return True
 
-    def read(self, lines_read: Mapping[str, Mapping[str, int]]) -> Intake:
+    def read(self, lines_read: Mapping[str, Mapping[str, int]], before: ReadBefore) -> Intake:
         """Parse every record that was fetched.
 
         Args:
             lines_read: what an earlier checkpoint has read: source -> stream -> how far.
+            before: what earlier batches have read.
         """
         intake = Intake(records_read=len(self._records))
         intake.digest = add_digests(digest_of(record) for record in self._records)
         self._inputs, self._rejections = [], []
+        stretches = Stretches(before)
         for record in self._records:
             at = record.position
             intake.reach(at)
             if at.ordinal <= lines_read.get(at.source, {}).get(at.stream, 0):
                 intake.already_read += 1
                 continue
-            parsed = parse_raw(record, self._parse_rules)
+            parsed = parse_raw(record, self._parse_rules, stretches)
             if isinstance(parsed, Input):
                 self._inputs.append(parsed)
             else:
                 self._rejections.append(parsed)
         self._rejections.sort(key=lambda rejection: rejection.position)
+        intake.rejected_in = stretches.rejected
         self._intake = intake
         return intake
 

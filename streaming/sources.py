@@ -12,6 +12,8 @@ A raw record has the columns
     value binary         its bytes, cut behind `max_record_bytes`; null only for a tombstone
     bytes bigint         how many it had, key and value
     is_filtered boolean  whether it is only counted (kafka_source.py says which those are)
+    row bigint           its number in its task of Spark, from 0, those that are only counted
+                         included; the job adds it where a source has such records
 
 one row per line, table row or Kafka record. Spark reads a large file in blocks and does not say
 which line a row is, but it does say the block, and keeps the order of a block's rows: so the line
@@ -24,8 +26,9 @@ included); lines end in LF, the last one may lack it, and what follows a closing
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -34,6 +37,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from streaming.events import Rejection, parse_record
 from streaming.kafka_source import read_kafka
+from streaming.limits import DEFAULT_LIMITS, Limits
 from streaming.model import Input, Position
 from streaming.tables import JobError, absolute_location
 
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from conf.settings import Settings
+    from streaming.stretches import Stretches
 
 TICKS = "_ticks"
 """The name of the job's own source of time_advanced events, and of its directory among the tables."""
@@ -89,6 +94,7 @@ class RawRecord:
     """One record before parsing; `size` is its full length in bytes, `key` and `value` may be cut.
 
     `value` is None only for a tombstone in Kafka, where alone there are a key and a time.
+    `row` is how many records of its partition the batch has before it, None where nobody counts.
     """
 
     position: Position
@@ -96,6 +102,7 @@ class RawRecord:
     size: int
     key: bytes | None = None
     timestamp_ms: int | None = None
+    row: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +112,7 @@ class ParseRules:
     sources: Mapping[str, Source]
     max_record_bytes: int
     rejected_raw_bytes: int
+    limits: Limits = DEFAULT_LIMITS
 
 
 def sources_of(spark: SparkSession, settings: Settings, tables_root: str) -> list[Source]:
@@ -276,15 +284,18 @@ def number_records(
             block; it is counted on here, so that a block may go on in the next call's rows.
     """
     columns: list[Any] = [rows.column(name).to_pylist() for name in _RECORD_COLUMNS]
-    for source, path, block, partition, offset, timestamp_ms, key, value, length in zip(
-        *columns, strict=True
+    # Spark makes one task of each Kafka partition of a batch, so this counts within the partition.
+    numbers = rows.column("row").to_pylist() if "row" in rows.schema.names else repeat(None, rows.num_rows)
+    for source, path, block, partition, offset, timestamp_ms, key, value, length, row in zip(
+        *columns, numbers, strict=True
     ):
         name = names[(source, path)]
         if partition >= 0:
-            yield RawRecord(Position(source, name, partition, offset), value, length, key, timestamp_ms)
+            place = Position(source, name, partition, offset)
+            yield RawRecord(place, value, length, key, timestamp_ms, row)
             continue
-        place = (source, path, block)
-        next_line[place] = line = next_line.get(place, 0) + 1
+        block_at = (source, path, block)
+        next_line[block_at] = line = next_line.get(block_at, 0) + 1
         yield RawRecord(Position(source, name, -1, line), value, length)
 
 
@@ -296,8 +307,17 @@ def _blocks(rows: pa.Table | pa.RecordBatch) -> Iterator[Block]:
     return zip(*columns, strict=True)
 
 
-def parse_raw(record: RawRecord, rules: ParseRules) -> Input | Rejection:
-    """Parse one raw record by its source's format."""
+def parse_raw(record: RawRecord, rules: ParseRules, stretches: Stretches) -> Input | Rejection:
+    """Parse one raw record by its source's format, and say in which stretch of its partition it lies."""
+    stretch = stretches.name(record)
+    parsed = _parse(record, rules)
+    if isinstance(parsed, Rejection):
+        stretches.reject(record.position)
+        return parsed
+    return parsed if stretch is None else replace(parsed, stretch=stretch)
+
+
+def _parse(record: RawRecord, rules: ParseRules) -> Input | Rejection:
     if record.size > rules.max_record_bytes:
         return Rejection(
             position=record.position,
@@ -315,6 +335,7 @@ def parse_raw(record: RawRecord, rules: ParseRules) -> Input | Rejection:
         max_record_bytes=rules.max_record_bytes,
         kafka_key=record.key,
         kafka_timestamp_ms=record.timestamp_ms,
+        limits=rules.limits,
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from streaming.log_rows import WENT_BACK
+from streaming.log_rows import WAITED, WENT_BACK
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -38,7 +38,7 @@ def row_in_task() -> Column:
 
 
 def count_rows(rows: DataFrame) -> Tally:
-    """Count all that is needed of computed rows in one job of Spark."""
+    """Count all that is needed of computed rows in one job of Spark; see also batch.count_outcomes."""
     outcomes = ("applied", "duplicate", "ignored")
 
     def events_with(condition: Callable[[Column], Column]) -> Column:
@@ -64,5 +64,11 @@ def count_rows(rows: DataFrame) -> Tally:
 
 
 def _has_outcome(outcome: str) -> Callable[[Column], Column]:
+    counted = [outcome, "kept"] if outcome == "applied" else [outcome]
+
     # A lambda inside the loop would need a second argument, which Spark takes for the element's index.
-    return lambda event: event["outcome"] == outcome
+    def is_counted(event: Column) -> Column:
+        has_waited = F.coalesce(event["reason"], F.lit("")).startswith(WAITED)
+        return event["outcome"].isin(counted) & ~has_waited
+
+    return is_counted

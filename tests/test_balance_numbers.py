@@ -83,6 +83,30 @@ def test_moves_are_told_apart() -> None:
     assert moves_between(old, new) == Moves(moved=1, kept=1, revoked=2, assigned=3, lost=1)
 
 
+_ASSIGNMENTS = st.dictionaries(
+    st.sampled_from(["A", "B", "C", "D"]),
+    st.dictionaries(st.sampled_from(["t", "u"]), st.lists(st.integers(0, 3), max_size=4), max_size=2),
+    max_size=4,
+)
+
+
+@given(old=_ASSIGNMENTS, new=_ASSIGNMENTS, renamed=st.sampled_from([{}, {"A": "D"}]))
+def test_moves_follow_from_each_partition_s_owners(
+    old: dict[str, dict[str, list[int]]], new: dict[str, dict[str, list[int]]], renamed: dict[str, str]
+) -> None:
+    """Partition by partition, owners before held against owners after give the five counts."""
+    counts = dict.fromkeys(("moved", "kept", "revoked", "assigned", "lost"), 0)
+    for topic, partition in product(["t", "u"], range(4)):
+        had = {renamed.get(m, m) for m, topics in old.items() if partition in topics.get(topic, ())}
+        has = {m for m, topics in new.items() if partition in topics.get(topic, ())}
+        counts["kept"] += len(had & has)
+        counts["assigned"] += len(has - had)
+        counts["lost"] += len((had - has) - new.keys())
+        counts["revoked"] += len((had - has) & new.keys())
+        counts["moved"] += bool((had - has) & new.keys()) and bool(has - had)
+    assert moves_between(old, new, renamed) == Moves(**counts)
+
+
 def test_what_a_static_member_keeps_over_its_restart_is_kept() -> None:
     """Its new member id owns what the old one did: nothing moved."""
     old, new = {"A-1": {"t": [0, 1]}}, {"A-2": {"t": [0, 1]}}

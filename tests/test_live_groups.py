@@ -181,7 +181,7 @@ def play(stage: Stage, broker: KafkaBroker, job: LiveJob) -> Story:
         stage.start(group_id, "b")
     stage.take("one member")
 
-    # Not before: of a generation that a second member interrupts Kafka keeps no record, and that is a gap.
+    # Not before: of a generation that a second member interrupts Kafka keeps no record.
     for group_id in (*CAST, *CONVERTED, *STATIC):
         stage.join(group_id, "b", "orders")
     for group_id in (*DELETED, "before"):
