@@ -172,17 +172,6 @@ def import_plugin(path: str, kind: str = "plug-in") -> object:
     return found
 
 
-def find_load_failures(plugins: Mapping[str, str]) -> list[str]:
-    """Load every plug-in once, and give a line for each that cannot be loaded in this process."""
-    failures = []
-    for name, path in sorted(plugins.items()):
-        try:
-            load_plugin(path, name)
-        except PluginError as error:
-            failures.append(f"assignor {name!r} cannot be used: {error}")
-    return failures
-
-
 def describe_failure(protocol: str, error: BaseException) -> str:
     """Say in one line why an assignor gave no assignment."""
     if isinstance(error, PluginError | UnknownAssignorError):

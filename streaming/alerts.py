@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from streaming.model import Version
     from streaming.rules import AlertRule
 
-_AT_ONCE = ("GenerationHeld", "NoCommonAssignor", "AssignorFailed")
+_AT_ONCE = ("GenerationHeld", "NoCommonAssignor", "AssignorFailed", "GroupSetAside")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +53,10 @@ class GroupAlerts:
         self._judged_generation: list[int] = []
         self._changes = 0
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take up where `dump` left it."""
-        self._alerts = {name: dict(alert) for name, alert in state["alerts"].items()}
+    def restore(self, state: Mapping[str, Any], *, only: str | None = None) -> None:
+        """Take up where `dump` left it, with all alerts or `only` one."""
+        alerts = state["alerts"].items()
+        self._alerts = {name: dict(alert) for name, alert in alerts if only in (None, name)}
         self._had_members = state["had_members"]
         self._unexpected_run = state["unexpected_run"]
         self._judged_generation = list(state["judged_generation"])
@@ -89,6 +90,23 @@ class GroupAlerts:
                 changes.append(self._hold_false(name, rule, now_ms))
         self._had_members = self._had_members or bool(version.members)
         return [row for rows in changes for row in rows]
+
+    def raise_one(self, name: str, description: str, now_ms: int) -> list[dict[str, Any]]:
+        """Let an alert hold by itself, whatever the versions show; its changes, none where it is off."""
+        if name not in self._rules:
+            return []
+        finding = Finding(value=1.0, summary=f"{self._group_id}: {name}", description=description)
+        return self._hold_true(name, self._rules[name], finding, now_ms)
+
+    def end_one(self, name: str, state: Mapping[str, Any], now_ms: int) -> list[dict[str, Any]]:
+        """Let an alert end that was kept in a state of its own, `dump` of other GroupAlerts; its changes."""
+        self._changes = max(self._changes, state["changes"])
+        if name not in state["alerts"]:
+            return []
+        self._alerts[name] = dict(state["alerts"][name])
+        if name not in self._rules:
+            return self._clear(name, now_ms, "the rule was switched off")
+        return self._hold_false(name, self._rules[name], now_ms)
 
     def next_timer_ms(self) -> int | None:
         """Give when the next pending alert fires or a gone one resolves, None when nothing waits."""

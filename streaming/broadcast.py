@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streaming.model import EventOutcome, Input, TopicState
@@ -94,3 +94,21 @@ def precedes(change: Input, event: Input) -> bool:
     if change.position.follows_stream_of(event.position):
         return change.position < event.position
     return change.event_time_ms <= event.event_time_ms
+
+
+def merge_changes(
+    inputs: Sequence[Input], changes: Sequence[tuple[Input, TopicState | None]]
+) -> Iterator[tuple[Input, TopicState | None]]:
+    """Walk a group's events with its cluster's topic changes and ticks where they belong.
+
+    Args:
+        inputs: the group's events in source order; each comes out with None.
+        changes: of its cluster, as BatchBroadcast has them.
+    """
+    waiting = list(reversed(changes))
+    for event in inputs:
+        while waiting and precedes(waiting[-1][0], event):
+            yield waiting.pop()
+        yield event, None
+    while waiting:
+        yield waiting.pop()

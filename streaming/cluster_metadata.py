@@ -41,6 +41,9 @@ _NAMES_PER_REQUEST = 500
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 300.0
 
+NO_ANSWER = "answers"
+"""The occasion of a problem that stands for all others."""
+
 _NOBODYS_NAME = "counterpoise-asks-what-it-may-see"
 """Of a topic and a group that nobody has. Who may not see what is there sees nothing, without a word;
 asked for by name, a thing is refused or unknown. Describing makes no topic."""
@@ -57,17 +60,21 @@ _STATES = {
 class ClusterMetadata:
     """Asks one cluster's brokers through librdkafka's admin client."""
 
-    def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
+    def __init__(
+        self, cluster: str, options: Mapping[str, str], tell: Callable[[str, str], None] | None = None
+    ) -> None:
         """Make the client, which connects when it is first asked.
 
         Args:
             cluster: the name that the events carry.
             options: librdkafka's, as conf.clusters.admin_options gives them.
+            tell: hears of each problem, with the occasion (NO_ANSWER or another); by default it is logged.
 
         Raises:
             SettingsError: librdkafka refuses an option; named without its value.
         """
         self.cluster = cluster
+        self._tell = tell or (lambda _occasion, problem: _log.warning("cluster %r %s", cluster, problem))
         self._states: dict[str, str] = {}
         self._told: dict[str, list[Event]] = {}
         self._said: dict[str, str] = {}
@@ -78,7 +85,7 @@ class ClusterMetadata:
         conf: dict[str, Any] = {"log_level": "2", "error_cb": self._note_error, **options}
         refused = None
         try:
-            self._client = AdminClient(conf)
+            self.client = AdminClient(conf)
         except KafkaException as error:
             # Nothing else leaves this block: librdkafka's words hold the option's value.
             named = re.search(r'property:? "([\w.]+)"', _error_of(error).str())
@@ -143,7 +150,7 @@ class ClusterMetadata:
         self, known: Mapping[str, TopicState], only: Collection[str] | None, now_ms: int
     ) -> Iterator[Event]:
         # A topic that is gone from the list may be hidden from us: asked for by name, it tells.
-        wanted = only if only is not None else {*self._client.list_topics(timeout=REQUEST_TIMEOUT_S).topics}
+        wanted = only if only is not None else {*self.client.list_topics(timeout=REQUEST_TIMEOUT_S).topics}
         names = {name for name in wanted if name and not _is_internal(name)}
         if only is None:
             names |= {name for name, state in known.items() if state.partition_count > 0}
@@ -164,7 +171,7 @@ class ClusterMetadata:
         problems: list[str] = []
         for i in range(0, len(names), _NAMES_PER_REQUEST):
             asked = TopicCollection(names[i : i + _NAMES_PER_REQUEST])
-            futures = self._client.describe_topics(asked, request_timeout=REQUEST_TIMEOUT_S)
+            futures = self.client.describe_topics(asked, request_timeout=REQUEST_TIMEOUT_S)
             for name, future in futures.items():
                 try:
                     yield name, _result(future)
@@ -214,7 +221,7 @@ class ClusterMetadata:
         yield {**event, "event_time": 0 if before is None else now_ms}
 
     def _group_events(self, now_ms: int, others: Collection[str]) -> Iterator[Event]:
-        listed = _result(self._client.list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S))
+        listed = _result(self.client.list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S))
         problems = sorted({_error_of(error).str() for error in listed.errors or ()})
         self._say("list", f"gives no whole list of its groups: {'; '.join(problems)}" if problems else "")
         told = {
@@ -248,7 +255,7 @@ class ClusterMetadata:
         with warnings.catch_warnings():
             # Its successors refuse what is no consumer group.
             warnings.simplefilter("ignore", DeprecationWarning)
-            groups: list[Any] = self._client.list_groups(group_id, timeout=REQUEST_TIMEOUT_S)
+            groups: list[Any] = self.client.list_groups(group_id, timeout=REQUEST_TIMEOUT_S)
         for group in groups:
             if (
                 group.protocol_type
@@ -265,7 +272,7 @@ class ClusterMetadata:
         described = dict(self._describe_topics([OFFSETS_TOPIC], "offsets")) if group_ids else {}
         if described.get(OFFSETS_TOPIC) is None:
             return []
-        futures = self._client.describe_consumer_groups(group_ids, request_timeout=REQUEST_TIMEOUT_S)
+        futures = self.client.describe_consumer_groups(group_ids, request_timeout=REQUEST_TIMEOUT_S)
         refused = []
         for group_id, future in futures.items():
             try:
@@ -284,22 +291,22 @@ class ClusterMetadata:
         """Ask, unless the cluster has not answered lately; what goes wrong costs a line and a wait."""
         if time.monotonic() < self._next_try_s:
             return []
-        self._client.poll(0)
+        self.client.poll(0)
         self._last_error = None
         try:
             events = ask()
         except (KafkaException, TimeoutError) as error:
-            self._client.poll(0)  # brings the errors of connections, which say why
+            self.client.poll(0)  # brings the errors of connections, which say why
             why = self._last_error or (_error_of(error) if isinstance(error, KafkaException) else None)
             self._next_try_s = time.monotonic() + min(_FIRST_WAIT_S * 2**self._failures, _LONGEST_WAIT_S)
             self._failures += 1
             text = f"does not answer: {why.str() if why else error}; it is asked again, less and less often"
-            self._say("answers", text, about=why.name() if why else "")
+            self._say(NO_ANSWER, text, about=why.name() if why else "")
             return []
         if self._failures:
             _log.info("cluster %r answers again", self.cluster)
         self._failures = 0
-        self._say("answers", "")
+        self._say(NO_ANSWER, "")
         return events
 
     def _note_error(self, error: KafkaError) -> None:
@@ -324,7 +331,7 @@ class ClusterMetadata:
         """Log a problem unless it, or another about the same, stands already; "" ends what `key` has said."""
         about = problem if about is None else about
         if problem and about not in self._said.values():
-            _log.warning("cluster %r %s", self.cluster, problem)
+            self._tell(key, problem)
         if problem:
             self._said[key] = about
         else:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
-from assignors import get_assignor
-from assignors.plugins import describe_failure, find_assignor, known_names
+from assignors.plugins import describe_failure, known_names
 from streaming.membership import Member, Members, choose_protocol, reads_topic, resolve_topics
 from streaming.model import EventOutcome, Input, Owners, Version, owned_pairs, owners_copy
+from streaming.plugin_process import PluginTimeoutError, find_assignor, get_assignor
 from streaming.rebalance import (
     AssignorCall,
     Standing,
@@ -51,8 +51,7 @@ class ComputedGroup:
 
     def __init__(self, cluster: str, group_id: str, rules: GroupRules, held_versions: frozenset[int]) -> None:
         """Start an unknown group; `held_versions` are those that a critical check has refused."""
-        self.cluster = cluster
-        self.group_id = group_id
+        self.cluster, self.group_id = cluster, group_id
         self._rules = rules
         self._held_versions = held_versions
         self.members = Members()
@@ -129,7 +128,7 @@ class ComputedGroup:
             self.incarnation += 1
             self.generation_id = 0
         known = self.members.get(member_id)
-        predecessor = self._holder_of_instance(member.group_instance_id)
+        predecessor = self.holder_of_instance(member.group_instance_id)
         if predecessor is not None and predecessor.member_id != member_id:
             return self._take_over(predecessor, member, event, topics)
         if known is not None:
@@ -259,8 +258,7 @@ class ComputedGroup:
         if what == "delay":
             self.rebalance_due_ms = None
             return deadline, self._compute(topics, deadline, "rebalance_delay_ms passed", ())
-        self.revocation_deadline_ms = None
-        late = sorted(self.unreleased)
+        late, self.revocation_deadline_ms = sorted(self.unreleased), None
         if self._rules.revocation_timeout_action == "remove":
             for late_member in late:
                 self._remove(late_member)
@@ -275,7 +273,8 @@ class ComputedGroup:
         is_waiting = self.rebalance_due_ms is not None or not self.members
         return self.fingerprint is None and self.version > 0 and not is_waiting
 
-    def _holder_of_instance(self, group_instance_id: str | None) -> Member | None:
+    def holder_of_instance(self, group_instance_id: str | None) -> Member | None:
+        """Find the static member of this id, whose place a new one of the same id takes."""
         is_static = (m for m in self.members.values() if m.group_instance_id is not None)
         return next((m for m in is_static if m.group_instance_id == group_instance_id), None)
 
@@ -317,6 +316,8 @@ class ComputedGroup:
             call = AssignorCall(assignor, self.members, subscribed, topics)
             plan = plan_eager if assignor.rebalance_protocol == "EAGER" else plan_cooperative
             fields = plan(self._standing(), call, topics, now_ms + self._rules.revocation_timeout_ms)
+        except PluginTimeoutError:  # asked again at each event it would make all other groups wait
+            raise
         except Exception as error:  # noqa: BLE001 - whatever fails here costs its own group only
             problem = ("AssignorFailed", describe_failure(protocol, error))
             return self._hold(topics, now_ms, reason, cause, problem)

@@ -23,6 +23,7 @@ import orjson
 from streaming.captured_records import CapturedRecord, read_captured
 from streaming.event_fields import EventError, name, refuse, shown, time_ms
 from streaming.event_types import EVENT_TYPES
+from streaming.limits import DEFAULT_LIMITS, Limits
 from streaming.model import Input, Position
 from streaming.offsets_records import DecodedRecord, decode_record
 
@@ -65,6 +66,7 @@ def parse_record(
     max_record_bytes: int,
     kafka_key: bytes | None = None,
     kafka_timestamp_ms: int | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Input | Rejection:
     """Turn one record into an event, or into the reason why it is none.
 
@@ -78,6 +80,7 @@ def parse_record(
         max_record_bytes: a longer record is rejected unread.
         kafka_key: the key of a Kafka record.
         kafka_timestamp_ms: its timestamp, the event time under "offsets".
+        limits: how much may be in one event.
 
     Returns:
         An Input. Under "events" its `event_id` is the event's own; else for a Kafka
@@ -91,18 +94,21 @@ def parse_record(
         the record's own in its topic, however it got here.
     """
     try:
-        if format == "offsets":
-            if position.partition < 0:
-                return _captured_record(raw or b"", position, default_cluster, max_record_bytes)
-            return _kafka_offsets_record(
+        if format == "events":
+            if raw is None:
+                raise EventError("is null", "it must be one JSON object")
+            event = _event(raw, position, default_cluster, max_record_bytes)
+        elif position.partition < 0:
+            event = _captured_record(raw or b"", position, default_cluster, max_record_bytes)
+        else:
+            event = _kafka_offsets_record(
                 raw, position, default_cluster, max_record_bytes, kafka_key, kafka_timestamp_ms
             )
-        if raw is None:
-            raise EventError("is null", "it must be one JSON object")
-        return _event(raw, position, default_cluster, max_record_bytes)
+        limits.check(event)
     except EventError as error:
         kept = raw or b""
         return Rejection(position=position, reason=str(error), raw=kept, raw_bytes=len(kept))
+    return event
 
 
 def _event(raw: bytes, position: Position, default_cluster: str, max_record_bytes: int) -> Input:

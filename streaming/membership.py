@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import re2
@@ -63,8 +64,8 @@ class Member:
 
     def as_dict(self) -> dict[str, Any]:
         """Give the fields that differ from a fresh member's, for the state's JSON."""
-        fields = ((name, getattr(self, name)) for name in self.__slots__)
-        return {name: value for name, value in fields if value != getattr(_FRESH, name)}
+        values = zip(self.__slots__, _values_of(self), _FRESH_VALUES, strict=True)
+        return {name: value for name, value, fresh in values if value != fresh}
 
     def info(self) -> MemberInfo:
         """Give the member as the tables show it."""
@@ -96,7 +97,8 @@ class Member:
         return None if timeout_ms is None else self.last_seen_ms + timeout_ms
 
 
-_FRESH = Member(member_id="")
+_values_of = attrgetter(*Member.__slots__)
+_FRESH_VALUES = _values_of(Member(member_id=""))
 
 
 class Members(dict[str, Member]):

@@ -11,7 +11,7 @@ import mmh3
 import orjson
 
 from assignors import Subscription, TopicMetadata, TopicPartition, encode_sticky_user_data
-from streaming.model import Owners, owned_pairs, owners_copy
+from streaming.model import Owners, owners_copy
 
 if TYPE_CHECKING:
     from assignors import Assignor
@@ -89,14 +89,15 @@ class AssignorCall:
         if not subscriptions:
             return {m: {} for m in self.members}
         result = self.assignor.function(metadata, subscriptions, None)
-        return {m: result.by_topic(m) for m in result} | {m: {} for m in self.members if m not in result}
+        found = {m: result.by_topic(m) for m in result}
+        return found | {m: {} for m in self.members if m not in found}
 
     def _subscription(self, member: Member, owned: Owners, generation_id: int) -> Subscription:
         is_known = member.member_id in owned
         held = owned[member.member_id] if is_known else member.claims
         # Kafka's sticky classes hand ghosts on: a partition beyond its topic's count is left out here.
         counts = {t: self.topics.partition_count(t) for t in held}
-        pairs = tuple(TopicPartition(t, p) for t, ps in held.items() for p in ps if p < counts[t])
+        pairs = tuple([TopicPartition(t, p) for t, ps in held.items() for p in ps if p < counts[t]])
         of_generation = generation_id if is_known else member.claim_generation_id
         user_data = base64.b64decode(member.user_data) if member.user_data else None
         if self.assignor.name == "sticky" and pairs:
@@ -149,17 +150,23 @@ def plan_cooperative(group: Standing, call: AssignorCall, topics: TopicView, dea
     holders = _holders(group, topics)
     given: Owners = {m: {} for m in wanted}
     owners_of: dict[tuple[str, int], list[str]] = {}
-    for member_id, topic, partition in owned_pairs(wanted):
-        if all(holder == member_id for holder in holders.get((topic, partition), ())):
-            given[member_id].setdefault(topic, []).append(partition)
-            owners_of.setdefault((topic, partition), []).append(member_id)
+    for member_id, wanted_topics in wanted.items():
+        alone = [member_id]
+        for topic, partitions in wanted_topics.items():
+            free = [p for p in partitions if holders.get((topic, p), alone) == alone]
+            if free:
+                given[member_id][topic] = free
+            for partition in free:
+                owners_of.setdefault((topic, partition), []).append(member_id)
     unreleased: Owners = {}
     for (topic, partition), held_by in holders.items():
-        for holder in held_by:
-            if holder not in owners_of.get((topic, partition), ()):
-                unreleased.setdefault(holder, {}).setdefault(topic, []).append(partition)
-    names = {t for ts in call.subscribed.values() for t in ts}
-    is_withheld = any(t in names and pair not in owners_of for pair in holders for t in pair[:1])
+        owners = owners_of.get((topic, partition), ())
+        if owners != held_by:
+            for holder in held_by:
+                if holder not in owners:
+                    unreleased.setdefault(holder, {}).setdefault(topic, []).append(partition)
+    names = frozenset[str]().union(*call.subscribed.values())
+    is_withheld = any(pair[0] in names and pair not in owners_of for pair in holders)
     if not is_withheld:
         settled = _settle(group, given, phase=2 if group.basis is not None else 0)
         if not unreleased:
@@ -185,11 +192,17 @@ def _holders(group: Standing, topics: TopicView) -> dict[tuple[str, int], list[s
     claims = {m: member.claims for m, member in group.members.items() if m not in group.assignment}
     holders: dict[tuple[str, int], list[str]] = {}
     for owners in (group.assignment, group.unreleased, claims):
-        for member_id, topic, partition in owned_pairs(owners):
-            if member_id in group.members and partition < topics.partition_count(topic):
-                held_by = holders.setdefault((topic, partition), [])
-                if member_id not in held_by:
-                    held_by.append(member_id)
+        for member_id, owned in owners.items():
+            if member_id not in group.members:
+                continue
+            for topic, partitions in owned.items():
+                count = topics.partition_count(topic)
+                for partition in partitions:
+                    if partition >= count:
+                        continue
+                    held_by = holders.setdefault((topic, partition), [])
+                    if member_id not in held_by:
+                        held_by.append(member_id)
     return holders
 
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from assignors.plugins import find_load_failures, find_plugins
+from assignors.plugins import find_plugins
+from streaming.limits import DEFAULT_LIMITS, Limits
+from streaming.plugin_process import LimitedPlugins, find_load_failures
 
 if TYPE_CHECKING:
     from conf.settings import Settings
@@ -35,7 +37,10 @@ class GroupRules:
     `scheduled_rebalance_max_delay_ms` is for how long a lost worker's tasks wait
     for it. `revocation_timeout_action` says what happens when a member has
     not confirmed its revocations in time: "reassign" gives them on all the same,
-    "remove" takes the member out of the group first. `plugins` maps a protocol
+    "remove" takes the member out of the group first. A group that was set aside is tried
+    again after `set_aside_retry_ms`, then after twice as long; at most `set_aside_max_bytes`
+    of its events wait with it. A group whose generations of one batch hold more than
+    `max_turn_bytes` of state goes on with the next. `plugins` maps a protocol
     name to "module:attribute", never the assignor itself, so that each executor
     imports its own. `alerts` maps alertname to rule; a rule that is
     switched off is absent.
@@ -49,6 +54,10 @@ class GroupRules:
     static_session_timeout_ms: int = 45_000
     rebalance_delay_ms: int = 0
     dedupe_window_ms: int = 86_400_000
+    set_aside_retry_ms: int = 30_000
+    set_aside_max_bytes: int = 16_777_216
+    max_turn_bytes: int = 134_217_728
+    limits: Limits = DEFAULT_LIMITS
     plugins: Mapping[str, str] = field(default_factory=dict)
     alerts: Mapping[str, AlertRule] = field(default_factory=dict)
 
@@ -60,7 +69,8 @@ class GroupRules:
         gets. A plug-in that cannot be used is logged; it costs the groups that choose it.
         """
         groups = settings.groups
-        plugins, left_out = find_plugins(groups.plugins)
+        found, left_out = find_plugins(groups.plugins)
+        plugins = LimitedPlugins(found, groups.plugin_timeout_s)
         for problem in (*left_out, *find_load_failures(plugins)):
             _logger.warning("%s", problem)
         return cls(
@@ -72,6 +82,10 @@ class GroupRules:
             static_session_timeout_ms=groups.static_session_timeout_ms,
             rebalance_delay_ms=groups.rebalance_delay_ms,
             dedupe_window_ms=groups.dedupe_window_ms,
+            set_aside_retry_ms=groups.set_aside_retry_ms,
+            set_aside_max_bytes=groups.set_aside_max_bytes,
+            max_turn_bytes=groups.max_turn_bytes,
+            limits=limits_of(settings),
             plugins=plugins,
             alerts={
                 name: AlertRule(
@@ -85,3 +99,11 @@ class GroupRules:
                 if rule.enabled
             },
         )
+
+
+def limits_of(settings: Settings) -> Limits:
+    """Take the limits of events and groups out of the settings."""
+    groups = settings.groups
+    return Limits(
+        max_members=groups.max_members, max_topics=groups.max_topics, max_partitions=groups.max_partitions
+    )

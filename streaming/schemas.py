@@ -213,7 +213,9 @@ _WHEN = [("version", pa.int64()), ("generation_id", pa.int32()), ("event_time", 
 _FROM_BATCH = [("observed_at", TIME), ("batch_seq", pa.int64()), ("log_seq", pa.int64())]
 
 EVENTS = pa.schema([*(f for f in _EVENT if f[0] != "raw_bytes"), ("version", pa.int64()), *_FROM_BATCH])
-"""One row per accepted event; `version` is the group's version after it, null for topic and time events."""
+"""One row per accepted event; `version` is the group's version after it, null for topic and time events.
+An event of a group that was set aside has a row with outcome kept when it comes, and another when it is
+known what became of it, whose reason begins with log_rows.WAITED."""
 
 REJECTED_EVENTS = pa.schema(
     [
