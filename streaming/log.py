@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from streaming.model import TopicState
 from streaming.schemas import GENERATIONS, TOPICS
+from streaming.stretches import ReadBefore
 from streaming.tables import LOG, JobError, Tables
 
 LOG_APP = "counterpoise-log"
@@ -103,9 +104,10 @@ class Log:
             return "new"
         if adopt:
             return "adopted"
-        raise JobError(self._misfit(batch, last))
+        raise JobError(self.misfit(batch, last))
 
-    def _misfit(self, batch: BatchIdentity, last: BatchIdentity | None) -> str:
+    def misfit(self, batch: BatchIdentity, last: BatchIdentity | None) -> str:
+        """Say what does not fit between a batch and the last that the log has of its checkpoint."""
         where = f"log {self._tables.location(LOG)}"
         here = f"checkpoint {batch.checkpoint_id} is at batch {batch.batch_id}"
         if last is None:
@@ -128,6 +130,15 @@ class Log:
     def adopt(self) -> None:
         """Let all that the log holds so far count as read by an earlier checkpoint."""
         self._adopted_after = self.last_batch_seq
+        self.sources = {
+            name: {what: known for what, known in end.items() if what != "records"}
+            for name, end in self.sources.items()
+        }
+
+    def read_before(self, counted: Iterable[str]) -> ReadBefore:
+        """Say how many records of each of these sources, counted one by one, the log's batches have read."""
+        records = {name: self.sources.get(name, {}).get("records", {}) for name in counted}
+        return ReadBefore(adopted_after=self._adopted_after, records=records)
 
     def source_end(self, sources: Mapping[str, Any]) -> str:
         """Write where the sources stand, as the batch row keeps it.
@@ -196,15 +207,17 @@ class Tail:
     def add(self, rows: pa.Table) -> None:
         """Take in the rows of a committed batch, in the order of `log_seq`."""
         wanted = pc.is_in(rows["kind"], pa.array([*GROUP_KINDS, "topic"]))
-        kept = rows.filter(wanted).select(_TAIL_COLUMNS)
+        kept = rows.select(_TAIL_COLUMNS).filter(wanted)
         if not kept.num_rows:
             return
         self._rows.append(kept)
         for row in kept.filter(pc.equal(kept["kind"], "topic")).to_pylist():
             states = self.topics.setdefault(row["cluster"], {})
             states[row["topic_state"]["topic"]] = topic_state_of(row["topic_state"], row["event_time"])
-        groups = kept.filter(pc.not_equal(kept["kind"], "topic")).select(_STATE_COLUMNS)
-        for row in _with_epoch_times(groups).to_pylist():
+        groups = kept.select(_STATE_COLUMNS).filter(pc.not_equal(kept["kind"], "topic"))
+        keys = zip(groups["cluster"].to_pylist(), groups["group_id"].to_pylist(), strict=True)
+        last = {key: place for place, key in enumerate(keys)}
+        for row in _with_epoch_times(groups.take(pa.array(last.values(), pa.int64()))).to_pylist():
             self._latest[(row["cluster"], row["group_id"])] = row
 
     def clusters(self) -> set[str]:
@@ -224,11 +237,18 @@ class Tail:
         """Count the rows held."""
         return sum(rows.num_rows for rows in self._rows)
 
+    @property
+    def byte_count(self) -> int:
+        """Count the bytes of the rows held, and of the states kept at hand."""
+        return self._recent_bytes + sum(int(rows.nbytes) for rows in self._rows)
+
     def rows_after(self, batch_seq: int) -> pa.Table:
         """Give the held rows of later batches."""
         empty = pa.schema([GENERATIONS.field(name) for name in _TAIL_COLUMNS]).empty_table()
         rows = pa.concat_tables([empty, *self._rows])
-        return rows.filter(pc.greater(rows["batch_seq"], batch_seq))
+        is_later = pc.greater(rows["batch_seq"], batch_seq)
+        # Mostly all are; a filter would copy every state.
+        return rows if pc.all(is_later, min_count=0).as_py() else rows.filter(is_later)
 
     def drop(self) -> None:
         """Forget the rows, which every snapshot table holds now; part of the states stays at hand."""

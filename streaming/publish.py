@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 PUBLISH_APP = "counterpoise-publish"
 
-_SINK_APP = "counterpoise-sink-"
-_SINK_TABLE = "assignment_deltas"
+SINK_APP = "counterpoise-sink-"
+SINK_TABLE = "assignment_deltas"
 """Notes how far each sink got, as the version of an application named after it."""
 
 _COLUMN_OF_TABLE = {
@@ -53,15 +53,19 @@ def flatten(rows: pa.Table, table: str) -> pa.Table:
     Returns:
         The rows in the table's own schema, in the order of the log.
     """
-    schema = SCHEMA_BY_TABLE[table]
+    schema, column = SCHEMA_BY_TABLE[table], _COLUMN_OF_TABLE[table]
+    type_ = rows.schema.field(column).type
+    is_list = pa.types.is_list(type_)
+    own = {field.name for field in (type_.value_type if is_list else type_)}
+    of_parent = [name for name in schema.names if name not in own]
+    # No column more: a large group's state would be copied for each of its deltas, thousands of megabytes,
+    # and every state of the batch for each table.
+    rows = rows.select(list(dict.fromkeys([*of_parent, "kind", column])))
     rows = rows.filter(_concerns(rows, table)).combine_chunks()
-    nested = rows.column(_COLUMN_OF_TABLE[table]).combine_chunks()
+    nested = rows.column(column).combine_chunks()
     if isinstance(nested, pa.ChunkedArray):
         nested = nested.chunk(0) if nested.num_chunks else pa.array([], type=nested.type)
-    is_list = pa.types.is_list(nested.type)
-    own = {field.name for field in (nested.type.value_type if is_list else nested.type)}
-    # No column more: a large group's state would be copied for each of its deltas, thousands of megabytes.
-    parents = rows.select([name for name in schema.names if name not in own])
+    parents = rows.select(of_parent)
     if is_list:
         parents = parents.take(pc.list_parent_indices(nested))
         nested = pc.list_flatten(nested)
@@ -99,7 +103,7 @@ class Outbox:
         """Let these sinks have every batch too, and send them at once what the log holds for them."""
         self._sinks = {sink.name: sink for sink in sinks}
         self._sent = {
-            name: self._tables.transaction_version(_SINK_TABLE, f"{_SINK_APP}{name}") for name in self._sinks
+            name: self._tables.transaction_version(SINK_TABLE, f"{SINK_APP}{name}") for name in self._sinks
         }
         self.catch_up()
 
@@ -121,6 +125,9 @@ class Outbox:
                     self._tables.append(name, flat, app_id=PUBLISH_APP, version=batch_seq)
                     reach(f"after_{name}")
                 self._published[name] = batch_seq
+            if self._sinks:
+                # A message cannot be refused as a commit can.
+                self._tables.ask_lease()
             for name, sink in self._sinks.items():
                 # One that gave up a batch because the job stops must not have the next.
                 if self._sent[name] == batch_seq - 1 and sink.send(rows):
@@ -137,4 +144,4 @@ class Outbox:
                 self._tables.mark(name, app_id=PUBLISH_APP, version=batch_seq)
         for name, batch_seq in self._sent.items():
             if batch_seq:
-                self._tables.mark(_SINK_TABLE, app_id=f"{_SINK_APP}{name}", version=batch_seq)
+                self._tables.mark(SINK_TABLE, app_id=f"{SINK_APP}{name}", version=batch_seq)

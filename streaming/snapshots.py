@@ -7,12 +7,12 @@ one that lags is brought forward from its own place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from streaming.crash_points import reach
 from streaming.log import SNAPSHOT_APP, Log, Tail
@@ -67,19 +67,18 @@ class Snapshots:
             f"held.{key} IS NOT DISTINCT FROM fresh.{key}" if key == "topic" else f"held.{key} = fresh.{key}"
             for key in _KEYS_OF_TABLE[name]
         )
-        (
-            self._tables.delta_table(name)
-            .merge(
-                rows,
-                same,
-                source_alias="fresh",
-                target_alias="held",
-                commit_properties=commit_of(SNAPSHOT_APP, batch_seq),
+        properties = commit_of(SNAPSHOT_APP, batch_seq)
+
+        def merge(table: DeltaTable) -> None:
+            merger = table.merge(
+                rows, same, source_alias="fresh", target_alias="held", commit_properties=properties
             )
-            .when_matched_update_all()
-            .when_not_matched_insert_all()
-            .execute()
-        )
+            merger.when_matched_update_all().when_not_matched_insert_all().execute()
+
+        self._commit(name, merge, batch_seq)
+
+    def _commit(self, name: str, write: Callable[[DeltaTable], object], batch_seq: int) -> None:
+        self._tables.commit(name, write, lambda: self._tables.is_due(name, SNAPSHOT_APP, batch_seq))
 
     def _replace_assignments(self, groups: pa.Table, batch_seq: int) -> None:
         if not groups.num_rows:
@@ -94,13 +93,12 @@ class Snapshots:
             f"(cluster = {quoted(cluster)} AND group_id IN ({', '.join(sorted(group_ids))}))"
             for cluster, group_ids in sorted(by_cluster.items())
         )
-        write_deltalake(
-            self._tables.delta_table("assignments"),
-            assignment_rows(groups, self._tail.topics),
-            mode="overwrite",
-            predicate=touched,
-            commit_properties=commit_of(SNAPSHOT_APP, batch_seq),
-        )
+        rows, properties = assignment_rows(groups, self._tail.topics), commit_of(SNAPSHOT_APP, batch_seq)
+
+        def overwrite(table: DeltaTable) -> None:
+            write_deltalake(table, rows, mode="overwrite", predicate=touched, commit_properties=properties)
+
+        self._commit("assignments", overwrite, batch_seq)
 
 
 def latest_groups(rows: pa.Table) -> pa.Table:

@@ -1,13 +1,14 @@
 """The Delta tables as files: made, checked, appended to once per batch, read without Spark.
 
 delta-rs writes here (60 times cheaper than a Spark commit of the same rows). It
-records an application's transaction version but does not enforce it, so `append`
-looks first, and one job at a time is the only writer (docs/adr/0006).
+records an application's transaction version but does not enforce it, so every commit
+looks first, and is made on the very version of the table that it looked at: when another
+has committed meanwhile it is refused, and looks again (docs/adr/0006, 0013).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -17,12 +18,27 @@ import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError
 
 from streaming.schemas import SCHEMA_BY_TABLE
 
 LOG = "generations"
 PUBLISHED = ("events", "rejected_events", "assignment_deltas", "balance", "checks", "alert_events")
 SNAPSHOTS = ("groups", "topics", "alerts", "assignments")
+
+FORMAT = 1
+"""Rises when a release writes what the one before would read wrongly though the columns are its own."""
+
+FORMAT_APP = "counterpoise-format"
+
+_READER_FEATURES = frozenset({"timestampNtz", "v2Checkpoint"})
+_WRITER_FEATURES = _READER_FEATURES | {
+    *("appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants")
+}
+"""The Delta features with which delta-rs writes a table and its Parquet files still say all there is."""
+
+_MOST_TRIES = 10
+"""How often a commit is tried while others keep committing: a round of upkeep makes four."""
 
 
 class JobError(RuntimeError):
@@ -40,11 +56,21 @@ def absolute_location(location: str) -> str:
 class Tables:
     """All tables of one deployment, below one directory or URI."""
 
-    def __init__(self, root: str) -> None:
-        """Make every table that is missing and check the schema of every one that is there."""
+    def __init__(self, root: str, ask_lease: Callable[[], None] = lambda: None) -> None:
+        """Make every table that is missing and check the schema of every one that is there.
+
+        Args:
+            root: the directory or URI.
+            ask_lease: called when another's commit was in the way of ours; raises when the
+                tables are another job's now. By default any other is welcome.
+        """
         self.root = absolute_location(root)
+        self.ask_lease = ask_lease
+        """Also for what is written by other means than `commit`."""
         if "://" not in self.root:
             Path(self.root).mkdir(parents=True, exist_ok=True)
+        self._refuse_headless()
+        # The log comes first, so that its absence beside others always means that it was taken away.
         self._tables = {name: self._open(name, schema) for name, schema in SCHEMA_BY_TABLE.items()}
         self._datasets: dict[str, tuple[int, ds.Dataset | None]] = {}
 
@@ -52,22 +78,27 @@ class Tables:
         """Give the path or URI of one table."""
         return f"{self.root}/{name}"
 
+    def _refuse_headless(self) -> None:
+        if DeltaTable.is_deltatable(self.location(LOG)):
+            return
+        locations = {name: self.location(name) for name in (*PUBLISHED, *SNAPSHOTS)}
+        there = [name for name, at in locations.items() if DeltaTable.is_deltatable(at)]
+        if any(open_table(name, locations[name]).version() > 0 for name in there):
+            raise JobError(
+                f"log {self.location(LOG)} is missing while tables made from it are there "
+                f"({', '.join(there)}); it was deleted or moved: put it back, or move these tables and the "
+                "checkpoint away to begin anew"
+            )
+
     def _open(self, name: str, schema: pa.Schema) -> DeltaTable:
         location = self.location(name)
         if not DeltaTable.is_deltatable(location):
             return DeltaTable.create(location, schema, mode="ignore")
-        table = DeltaTable(location)
-        found = pa.schema(table.schema().to_arrow())
-        if not found.equals(schema) and _is_older(pa.struct(found), pa.struct(schema)):
-            # Only columns were added since: what is there stays as it is, and reads as null.
+        table = open_table(name, location)
+        if lacks_columns(name, location, table):
+            # What is there stays as it is, and reads as null.
             write_deltalake(table, schema.empty_table(), mode="append", schema_mode="merge")
             table = DeltaTable(location)
-            found = pa.schema(table.schema().to_arrow())
-        if not found.equals(schema):
-            raise JobError(
-                f"table {name} at {location}: {_schema_difference(found, schema)}; "
-                "move the table away or use the release that wrote it"
-            )
         return table
 
     def delta_table(self, name: str) -> DeltaTable:
@@ -88,21 +119,88 @@ class Tables:
         Raises:
             JobError: the table already holds a higher version: somebody else writes to it.
         """
-        if not self._is_due(name, app_id, version):
-            return
-        write_deltalake(self._tables[name], rows, mode="append", commit_properties=commit_of(app_id, version))
+        properties = commit_of(app_id, version)
+        self.commit(
+            name,
+            lambda table: write_deltalake(table, rows, mode="append", commit_properties=properties),
+            lambda: self.is_due(name, app_id, version),
+        )
 
     def mark(self, name: str, *, app_id: str, version: int) -> None:
         """Note that the application got as far as this version, with no rows to show for it."""
-        if not self._is_due(name, app_id, version):
-            return
-        table = self._tables[name]
-        table.create_write_transaction(
-            [], "append", table.schema(), commit_properties=commit_of(app_id, version)
-        )
-        table.update_incremental()
+        self._note(name, app_id, version, lambda: self.is_due(name, app_id, version))
 
-    def _is_due(self, name: str, app_id: str, version: int) -> bool:
+    def rewind(self, name: str, *, app_id: str, version: int) -> None:
+        """Note that the table holds what the application committed up to this version, and nothing later."""
+        self._note(name, app_id, version, lambda: self.transaction_version(name, app_id) != version)
+
+    def _note(self, name: str, app_id: str, version: int, is_due: Callable[[], bool]) -> None:
+        properties = commit_of(app_id, version)
+        self.commit(
+            name,
+            lambda table: table.create_write_transaction(
+                [], "append", table.schema(), commit_properties=properties
+            ),
+            is_due,
+        )
+        self.refresh(name)
+
+    def commit(self, name: str, write: Callable[[DeltaTable], object], is_due: Callable[[], bool]) -> None:
+        """Make one commit while it is due, on the version of the table that says so.
+
+        Another's commit in between makes it fail (an OPTIMIZE by hand, upkeep in its thread, a job
+        that has taken over). Then the lease is asked and, while it is ours, all is looked at again.
+
+        Args:
+            name: the table.
+            write: makes the commit on the handle that it is given, with `commit_of` properties.
+            is_due: whether it is still to be made, by the same handle.
+
+        Raises:
+            JobError: another job has taken over, the table was restored while the job runs, or
+                others commit without end.
+        """
+        for _ in range(_MOST_TRIES):
+            if not is_due():
+                return
+            table = self._tables[name]
+            seen = table.version()
+            try:
+                write(table)
+            except DeltaError:
+                self.refresh(name)
+                if table.version() == seen:
+                    raise
+                self.ask_lease()
+                self._refuse_restored(name, seen)
+                if name == LOG and not is_due():
+                    # Spark's commit of an overtaken job, in the moment that no lease covers: not our rows.
+                    raise JobError(
+                        f"log {self.location(LOG)}: another job wrote this batch in the same moment; start "
+                        "again: what is there counts"
+                    ) from None
+            else:
+                return
+        raise JobError(
+            f"table {name} at {self.location(name)}: others committed to it {_MOST_TRIES} times while one "
+            "commit was tried; stop what writes to it all the time"
+        )
+
+    def _refuse_restored(self, name: str, seen: int) -> None:
+        table = self._tables[name]
+        for commit in table.history(table.version() - seen):
+            if commit["operation"] == "RESTORE":
+                raise JobError(
+                    f"table {name} at {self.location(name)} was restored to an older state while the job ran "
+                    f"(version {commit['version']}); start the job again: it says then what is to be done"
+                )
+
+    def is_due(self, name: str, app_id: str, version: int) -> bool:
+        """Say whether the application's version is still to be committed to the table.
+
+        Raises:
+            JobError: the table already holds a higher version: somebody else writes to it.
+        """
         there = self.transaction_version(name, app_id)
         if there > version:
             raise JobError(
@@ -207,8 +305,59 @@ def quoted(text: str) -> str:
 
 
 def commit_of(app_id: str, version: int) -> CommitProperties:
-    """Make the commit properties that record an application's version."""
-    return CommitProperties(app_transactions=[Transaction(app_id, version)])
+    """Make the commit properties that record an application's version, on the version last seen only."""
+    return CommitProperties(app_transactions=[Transaction(app_id, version)], max_commit_retries=0)
+
+
+def open_table(name: str, location: str) -> DeltaTable:
+    """Open a table that is there.
+
+    Raises:
+        JobError: it needs something of Delta's that this release does not know, or cannot be read.
+    """
+    try:
+        table = DeltaTable(location)
+    except DeltaError as error:
+        raise JobError(
+            f"table {name} at {location} cannot be opened: {error}; put back a whole copy of it, or use the "
+            "release that wrote it"
+        ) from error
+    protocol = table.protocol()
+    unknown = {*(protocol.reader_features or ())} - _READER_FEATURES
+    unknown |= {*(protocol.writer_features or ())} - _WRITER_FEATURES
+    if protocol.min_reader_version == 2:
+        unknown.add("columnMapping")
+    if protocol.min_writer_version == 6:
+        unknown.add("identityColumns")
+    if unknown:
+        raise JobError(
+            f"table {name} at {location} has the Delta features {sorted(unknown)}, which this release does "
+            f"not read or write; drop them (ALTER TABLE delta.`{location}` DROP FEATURE ...), or use the "
+            "release that wrote it"
+        )
+    return table
+
+
+def lacks_columns(name: str, location: str, table: DeltaTable) -> bool:
+    """Say whether an earlier release wrote the table, and only columns were added since.
+
+    Raises:
+        JobError: it differs in another way, or a newer release wrote it.
+    """
+    found, schema = pa.schema(table.schema().to_arrow()), SCHEMA_BY_TABLE[name]
+    is_older = not found.equals(schema) and _is_older(pa.struct(found), pa.struct(schema))
+    if not is_older and not found.equals(schema):
+        raise JobError(
+            f"table {name} at {location}: {_schema_difference(found, schema)}; "
+            "move the table away or use the release that wrote it"
+        )
+    written_as = table.transaction_version(FORMAT_APP) or 0
+    if written_as > FORMAT:
+        raise JobError(
+            f"table {name} at {location}: a newer release wrote it, in format {written_as}; this one "
+            f"knows formats up to {FORMAT}; use that release, or put back a copy from before it"
+        )
+    return is_older
 
 
 def _is_older(found: pa.DataType, wanted: pa.DataType) -> bool:

@@ -164,7 +164,7 @@ class TestCheckpoints:
             Job(spark, settings).run(once=True)
         assert contents(settings) == before
         for most in ("5000", "0"):
-            shutil.rmtree(settings.job.checkpoint_location)
+            shutil.rmtree(settings.job.checkpoint_location, ignore_errors=True)
             again = make_settings(
                 tmp_path / "job", groups__dedupe_window_ms="0", batch__local_max_records=most
             )
