@@ -1,7 +1,8 @@
-"""Places where a test may kill the process, so that recovery is tested with a real `kill -9`.
+"""Places where a test may kill the process or make it sleep: recovery is tested with a real `kill -9`.
 
 For tests only: nothing happens unless the environment variable COUNTERPOISE_CRASH_AT
 names a point, as `after_log` or, for the third time it is reached, `after_log:3`.
+With COUNTERPOISE_SLEEP_AT the process stops there until it gets a SIGCONT.
 The points of a batch, in order:
 
     before_log             computed, nothing written
@@ -14,6 +15,15 @@ The points of a batch, in order:
     inside_snapshot        at least one snapshot table written, others not
     after_snapshot         all written, the tail not yet dropped
     before_spark_commit    all done, Spark has not noted the batch as finished
+
+Before the first batch:
+
+    after_take             the lease is taken, the tables are as the one before left them
+    after_fence            the log has the new holder's token, nothing is put right or caught up
+
+Beside the batches:
+
+    inside_upkeep          the upkeep of at least one table is done, of others not
 """
 
 from __future__ import annotations
@@ -24,24 +34,30 @@ from collections import Counter
 from collections.abc import Callable
 
 CRASH_AT = "COUNTERPOISE_CRASH_AT"
+SLEEP_AT = "COUNTERPOISE_SLEEP_AT"
 
 _reached: Counter[str] = Counter()
 
 
 def reach(point: str, leave_behind: Callable[[], object] | None = None) -> None:
-    """Die here with SIGKILL when the environment says so.
+    """Die here with SIGKILL, or stop with SIGSTOP, when the environment says so.
 
     Args:
         point: the name of this place.
         leave_behind: called just before dying, to leave what a crash inside a
             library's call would leave (a data file that no commit names).
     """
-    wanted, _, count = os.environ.get(CRASH_AT, "").partition(":")
+    dies, sleeps = (_is_here(name, point) for name in (CRASH_AT, SLEEP_AT))
+    if dies or sleeps:
+        if leave_behind is not None:
+            leave_behind()
+        os.kill(os.getpid(), signal.SIGKILL if dies else signal.SIGSTOP)
+
+
+def _is_here(name: str, point: str) -> bool:
+    """Say whether the variable names this point, and the time that it is reached."""
+    wanted, _, count = os.environ.get(name, "").partition(":")
     if wanted != point:
-        return
-    _reached[point] += 1
-    if _reached[point] != int(count or "1"):
-        return
-    if leave_behind is not None:
-        leave_behind()
-    os.kill(os.getpid(), signal.SIGKILL)
+        return False
+    _reached[f"{name}:{point}"] += 1
+    return _reached[f"{name}:{point}"] == int(count or "1")
