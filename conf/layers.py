@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from importlib.resources.abc import Traversable
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr
@@ -39,7 +39,7 @@ class Layers:
         self._values: dict[str, Any] = {}
         self._where_by_key: dict[Key, str] = {}
 
-    def add_file(self, path: Path, *, where: str) -> None:
+    def add_file(self, path: Traversable, *, where: str) -> None:
         """Lay a TOML file over what is there; `where` is what an error calls it."""
         problem = None
         values: dict[str, Any] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,13 +24,16 @@ from pydantic import (
 
 from conf.clusters import ClusterSettings
 from conf.layers import Layers, SettingsError
+from conf.operations import HttpSettings, LogSettings
 from conf.sections import Count, CountOrNone, Milliseconds, Name, NotEmpty, Seconds, Section
 from conf.sinks import SinkSettings
 from conf.sources import SourceSettings
 
 __all__ = ["DEMO_FILE", "Settings", "SettingsError", "load_settings"]
 
-DEFAULT_FILE = Path(__file__).with_name("default.toml")
+DEFAULT_FILE = files("conf") / "default.toml"
+"""Where it lies, on disk or in a zip that was shipped to a cluster (`--py-files`)."""
+
 DEMO_FILE = Path(__file__).with_name("demo.toml")
 
 Severity = Literal["critical", "warning", "info"]
@@ -55,6 +59,7 @@ class JobSettings(Section):
     cluster: NotEmpty
     trigger_interval_s: Seconds
     tick_interval_s: Seconds
+    lease_s: Annotated[float, Field(ge=1, allow_inf_nan=False)]
 
     @model_validator(mode="after")
     def _keep_apart(self) -> JobSettings:
@@ -86,6 +91,13 @@ class GroupSettings(Section):
     connect_assignor: Literal["connect-incremental", "connect-eager"]
     scheduled_rebalance_max_delay_ms: Milliseconds
     dedupe_window_ms: Milliseconds
+    set_aside_retry_ms: Count
+    set_aside_max_bytes: Count
+    plugin_timeout_s: Seconds
+    max_turn_bytes: Count
+    max_members: Count
+    max_topics: Count
+    max_partitions: Count
     plugins: dict[
         NotEmpty,
         Annotated[
@@ -110,6 +122,28 @@ class BatchSettings(Section):
     snapshot_every_batches: Count
     snapshot_every_s: Seconds
     snapshot_every_rows: Count
+
+
+class UpkeepSettings(Section):
+    """How the tables are kept small, beside the batches; see default.toml."""
+
+    every_s: Seconds
+    compact_from_files: Annotated[int, Field(ge=2)]
+    target_file_bytes: Count
+    vacuum_after_h: Count
+    log_retention_h: Count
+    keep_days: dict[
+        Literal[
+            "generations",
+            "events",
+            "rejected_events",
+            "assignment_deltas",
+            "balance",
+            "checks",
+            "alert_events",
+        ],
+        CountOrNone,
+    ]
 
 
 class CheckSettings(Section):
@@ -156,6 +190,7 @@ class AlertsSettings(Section):
     generation_held: Annotated[AlertSettings, Field(alias="GenerationHeld")]
     no_common_assignor: Annotated[AlertSettings, Field(alias="NoCommonAssignor")]
     assignor_failed: Annotated[AlertSettings, Field(alias="AssignorFailed")]
+    group_set_aside: Annotated[AlertSettings, Field(alias="GroupSetAside")]
 
     def rules(self) -> dict[str, AlertSettings]:
         """Give every rule, switched off or not: alertname -> its settings."""
@@ -179,13 +214,6 @@ class SparkSettings(Section):
         return {name: value.get_secret_value() for name, value in self.options.items()}
 
 
-class LogSettings(Section):
-    """How much is logged."""
-
-    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"]
-    jvm_output: str
-
-
 class Settings(Section):
     """All settings, one attribute a section."""
 
@@ -196,9 +224,11 @@ class Settings(Section):
     source: RecordSettings
     groups: GroupSettings
     batch: BatchSettings
+    upkeep: UpkeepSettings
     checks: CheckSettings
     alerts: AlertsSettings
     spark: SparkSettings
+    http: HttpSettings
     log: LogSettings
 
     @field_validator("clusters")

@@ -7,34 +7,38 @@ What a command needs is imported inside it, so that the others answer at once.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from importlib.metadata import packages_distributions
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from assignors.errors import AssignorError
-from conf.layers import SettingsError
+from console.command import (
+    FIRES,
+    WRONG,
+    ConfOption,
+    JsonOption,
+    OwnConfOption,
+    SetOption,
+    clear_errors,
+    page,
+    settings_of,
+    show,
+    write_line,
+)
 from console.errors import UsageError
+from console.operations import app as operations
 
 if TYPE_CHECKING:
     from conf.settings import Settings
 
 OUR_PACKAGES = ("assignors", "streaming", "checkpoints", "conf", "console")
 OUR_DISTRIBUTION = "counterpoise"
-
-FIRES, WRONG = 1, 2
-"""Exit codes besides 0."""
-
-PAGE_WIDTH = 124
 
 app = typer.Typer(
     name="counterpoise",
@@ -43,11 +47,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(operations)
 
-ConfOption = Annotated[Path | None, typer.Option("--conf", help="Settings that differ from the defaults.")]
-SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, as section.key=value.")
-]
 JsonLinesOption = Annotated[bool, typer.Option("--jsonl", help="JSON lines in on stdin, JSON lines out.")]
 
 
@@ -58,7 +59,7 @@ def main() -> None:
 
 @app.callback()
 def _start() -> None:
-    with _clear_errors():
+    with clear_errors():
         check_no_namesake(packages_distributions())
 
 
@@ -82,7 +83,7 @@ def check_no_namesake(distributions_by_package: Mapping[str, list[str]]) -> None
 
 @app.command()
 def run(
-    conf: Annotated[Path, typer.Option("--conf", help="Settings that differ from the defaults.")],
+    conf: OwnConfOption,
     set_: SetOption = None,
     once: Annotated[bool, typer.Option("--once", help="Take what there is, then end.")] = False,
     adopt: Annotated[
@@ -90,8 +91,8 @@ def run(
     ] = False,
 ) -> None:
     """Run the job: read, recompute, check, write the tables, until stopped."""
-    with _clear_errors():
-        settings = _settings(conf, set_)
+    with clear_errors():
+        settings = settings_of(conf, set_)
         if not settings.sources:
             raise UsageError(f"{conf}: sources is empty; describe at least one [[sources]] to read")
         _run_job(settings, once=once, adopt=adopt)
@@ -107,7 +108,7 @@ def demo(
     from conf.settings import DEMO_FILE, load_settings
     from console.report import print_demo_report
 
-    with _clear_errors():
+    with clear_errors():
         directory = Path(tempfile.mkdtemp(prefix="counterpoise-demo-")) if keep is None else keep
         records = Path(str(files("console"))) / "demo"
         overrides = {
@@ -119,7 +120,7 @@ def demo(
         }
         directory.mkdir(parents=True, exist_ok=True)
         _run_job(load_settings(DEMO_FILE, os.environ, overrides), once=True, adopt=False)
-        print_demo_report(directory / "tables", _console())
+        print_demo_report(directory / "tables", page())
 
 
 @app.command()
@@ -128,12 +129,12 @@ def decode(
     deep: Annotated[bool, typer.Option("--deep", help="Also decode what clients put into members.")] = False,
 ) -> None:
     """Decode captured records of __consumer_offsets, one JSON line each."""
-    with _clear_errors():
+    with clear_errors():
         if not jsonl:
             raise UsageError("decode reads records as JSON lines on stdin; say --jsonl")
         from streaming.offsets_records import run_decode_lines
 
-        run_decode_lines(sys.stdin.buffer, _write_line, deep)
+        run_decode_lines(sys.stdin.buffer, write_line, deep)
 
 
 @app.command()
@@ -144,14 +145,14 @@ def assign(
     conf: ConfOption = None,
 ) -> None:
     """Compute an assignment: one case from a file as a table, or cases as JSON lines."""
-    with _clear_errors():
+    with clear_errors():
         if jsonl == (file is not None):
             raise UsageError("assign takes either a FILE with one case or --jsonl with cases on stdin")
         from console.assign_lines import run_assign_lines
 
         plugins = _plugins(conf)
         if file is None:
-            run_assign_lines(sys.stdin.buffer, _write_line, plugins)
+            run_assign_lines(sys.stdin.buffer, write_line, plugins)
             return
         case = _read_case(file)
         answers: list[str] = []
@@ -161,11 +162,11 @@ def assign(
             raise UsageError(f"{file}: {answer['message']}")
         result = answer["result"] if "id" in case else answer
         if as_json or "members" not in case:
-            _write_line(json.dumps(result) + "\n")
+            write_line(json.dumps(result) + "\n")
             return
         from console.assigned import assigned_table
 
-        _console().print(assigned_table(case, result))
+        page().print(assigned_table(case, result))
 
 
 @app.command()
@@ -174,34 +175,34 @@ def describe(
     tables: Annotated[str | None, typer.Option("--tables", help="Directory or URI of the tables.")] = None,
     conf: ConfOption = None,
     cluster: Annotated[str | None, typer.Option("--cluster", help="Only groups of this cluster.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of tables.")] = False,
+    as_json: JsonOption = False,
     watch: Annotated[
         float | None,
         typer.Option("--watch", metavar="SECONDS", min=0.1, help="Look again so often, until Ctrl-C."),
     ] = None,
 ) -> None:
     """Show groups, or one group's members and what they own; exit code 1 while an alert fires."""
-    with _clear_errors():
+    with clear_errors():
         if tables is not None and conf is not None:
             raise UsageError("describe takes --tables or --conf, not both")
         if watch is not None and as_json:
             raise UsageError("describe takes --watch or --json, not both")
         from console.description import describe_groups, print_description, tables_of
 
-        where = [tables] if tables is not None else tables_of(_settings(conf, None), cluster)
+        where = [tables] if tables is not None else tables_of(settings_of(conf, None), cluster)
         if watch is not None:
             from console.watch import watch_groups
 
-            raise typer.Exit(FIRES if watch_groups(where, group, cluster, _console(), watch) else 0)
+            raise typer.Exit(FIRES if watch_groups(where, group, cluster, page(), watch) else 0)
         description = describe_groups(where, group, cluster)
         if group is not None and not description["groups"]:
             raise UsageError(
                 f"{', '.join(where)}: no group {group!r}; `counterpoise describe` lists those there are"
             )
         if as_json:
-            _write_line(json.dumps(description, default=_plain, indent=2) + "\n")
+            write_line(json.dumps(description, default=_plain, indent=2) + "\n")
         else:
-            print_description(description, _console(), with_members=group is not None)
+            print_description(description, page(), with_members=group is not None)
         if any(alert["status"] == "firing" for alert in description["alerts"]):
             raise typer.Exit(FIRES)
 
@@ -223,10 +224,10 @@ def place(
     ] = False,
     striped: Annotated[bool, typer.Option("--striped", help="As a KRaft controller; needs --seed.")] = False,
     seed: Annotated[int | None, typer.Option("--seed", help="Of the controller's random numbers.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of tables.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Place a topic's partitions on brokers as Kafka would."""
-    with _clear_errors():
+    with clear_errors():
         if striped and (start_index or shift or rack_unaware):
             raise UsageError(
                 "--striped takes no --start-index, --shift or --rack-unaware: its starts are drawn"
@@ -247,7 +248,7 @@ def place(
             start_partition_id=start_partition_id,
             seed=seed,
         )
-        _show(describe_placement(circle, placed), print_placement, as_json)
+        show(describe_placement(circle, placed), print_placement, as_json)
 
 
 @app.command()
@@ -269,10 +270,10 @@ def keys(
         ),
     ] = "murmur2",
     is_hex: Annotated[bool, typer.Option("--hex", help="Keys are written in hex.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of tables.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Say which partition each key goes to, or how a file of keys spreads."""
-    with _clear_errors():
+    with clear_errors():
         if (file is None) == (not key):
             raise UsageError("keys takes either KEYs or --file with many of them")
         if field is not None and file is None:
@@ -285,53 +286,40 @@ def keys(
         chosen = keyed.get_partitioner(partitioner)
         if file is None:
             found = keyed.partition_keys(key or (), chosen, counts, is_hex=is_hex)
-            _show(keyed.describe_keys(partitioner, counts, found), keyed.print_keys, as_json)
+            show(keyed.describe_keys(partitioner, counts, found), keyed.print_keys, as_json)
             return
         from console.key_lines import open_keys, read_columns
 
         with open_keys(file, sys.stdin.buffer) as stream:
             columns = read_columns(stream, str(file), field=field, is_hex=is_hex)
             spread = keyed.spread_keys(columns, chosen, counts)
-        _show(keyed.describe_spread(partitioner, spread), keyed.print_spread, as_json)
+        show(keyed.describe_spread(partitioner, spread), keyed.print_spread, as_json)
 
 
 def _run_job(settings: Settings, *, once: bool, adopt: bool) -> None:
     from checkpoints.expectations import CheckError
+    from console.logs import log_problem, set_up_logging
     from streaming.run import run_job
     from streaming.tables import JobError
 
-    level = settings.log.level
-    logging.basicConfig(
-        level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
-    )
-    # py4j tells every call at INFO.
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    set_up_logging(settings.log)
     problem = None
     try:
         run_job(settings, once=once, adopt=adopt)
     except (JobError, CheckError) as error:
         problem = str(error)
+    if problem is not None and settings.log.format == "json":
+        log_problem(problem)
+        raise typer.Exit(WRONG)
     if problem is not None:
         raise UsageError(problem)
-
-
-def _settings(conf: Path | None, texts: list[str] | None) -> Settings:
-    from conf.settings import load_settings
-
-    overrides = {}
-    for text in texts or ():
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError(f"--set {text}: there is no '='; write --set section.key=value")
-        overrides[key.strip()] = value
-    return load_settings(conf, os.environ, overrides)
 
 
 def _plugins(conf: Path | None) -> dict[str, str]:
     """Find assignors of the user's own; what is wrong with an entry point is told, and no reason to stop."""
     from assignors import find_plugins
 
-    plugins, problems = find_plugins({} if conf is None else _settings(conf, None).groups.plugins)
+    plugins, problems = find_plugins({} if conf is None else settings_of(conf, None).groups.plugins)
     for problem in problems:
         sys.stderr.write(f"counterpoise: {problem}\n")
     return plugins
@@ -351,47 +339,12 @@ def _read_case(file: Path) -> dict[str, Any]:
     raise UsageError(problem)
 
 
-def _console() -> Console:
-    """Print for the terminal's width; where there is none (a pipe, a file) for a page's."""
-    return Console(width=None if sys.stdout.isatty() else PAGE_WIDTH)
-
-
-def _show(described: dict[str, Any], show: Callable[[dict[str, Any], Console], None], as_json: bool) -> None:
-    if as_json:
-        _write_line(json.dumps(described) + "\n")
-    else:
-        show(described, _console())
-
-
-def _write_line(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
-
-
 def _plain(value: object) -> object:
     """Write what JSON has no word for: times as RFC 3339, bytes never occur."""
     iso: Callable[[], str] | None = getattr(value, "isoformat", None)
     if iso is None:
         raise TypeError(f"{type(value).__name__} has no form in JSON")
     return iso()
-
-
-@contextmanager
-def _clear_errors() -> Iterator[None]:
-    """Turn what a user can mend into lines on stderr and exit code 2; let bugs be seen whole."""
-    problem = None
-    try:
-        yield
-    except BrokenPipeError:
-        # Whoever read the output has seen enough; Python would complain again while closing stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return
-    except (UsageError, SettingsError, AssignorError) as error:
-        problem = str(error)
-    if problem is not None:
-        for line in problem.splitlines():
-            sys.stderr.write(f"counterpoise: {line}\n")
-        raise typer.Exit(WRONG)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console, RenderableType
 
-from console.cli import PAGE_WIDTH
+from console.command import PAGE_WIDTH
 from console.watch import Watch, interrupted_by, show_live
 from demo.players import Players, who_plays
 from demo.watching_job import JobEndedError, WatchingJob, running_job

@@ -16,24 +16,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Observation
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-
 from checkpoints.run import load_suite
 from streaming.cluster_metadata import ClusterMetadata
 from streaming.crash_points import reach
 from streaming.duties import Duties
+from streaming.health import JobHealth
+from streaming.job_report import JobReport
 from streaming.kafka_sink import sinks_of
-from streaming.kafka_source import admin_options_of
+from streaming.kafka_source import admin_options_of, count_and_filter, records_read
 from streaming.large_batch import LargeBatch
+from streaming.lease import Lease
 from streaming.log import BatchIdentity, Log, Tail, groups_of_type
+from streaming.log_context import as_fields
+from streaming.misfits import check_checkpoint, put_right
 from streaming.own_events import OwnEvents, own_inputs, time_advanced
 from streaming.publish import Outbox
-from streaming.rules import GroupRules
+from streaming.rules import GroupRules, limits_of
 from streaming.small_batch import SmallBatch
 from streaming.snapshots import Snapshots
 from streaming.sources import TICKS, ParseRules, raw_stream, sources_of
 from streaming.tables import JobError, Tables, absolute_location
+from streaming.upkeep import Upkeep
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,28 +53,55 @@ _TIMINGS_KEPT = 1000
 class Job:
     """One deployment's stream over one session: state between batches, and what a batch does."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, *, adopt: bool = False) -> None:
-        """Open or make the tables, publish what a crash left unpublished, and load the tail.
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        *,
+        adopt: bool = False,
+        stop: threading.Event | None = None,
+        report: JobReport | None = None,
+    ) -> None:
+        """Take the lease, open or make the tables, publish what a crash left, and load the tail.
 
         Args:
             spark: the session.
             settings: all settings.
             adopt: take a checkpoint that does not fit the log as a new beginning.
+            stop: gives up waiting for the lease when it is set.
+            report: hears how the job does; None for nobody.
+
+        Raises:
+            JobError: another job holds the tables, or tables and checkpoint do not belong together.
         """
+        self._report = report or JobReport(JobHealth(settings.job.cluster))
+        self.lease = Lease(absolute_location(settings.job.tables), settings.job.lease_s)
+        self.lease.take(stop)
+        reach("after_take")
+        with self.lease.released_on_error():
+            self._open(spark, settings, adopt=adopt)
+
+    def _open(self, spark: SparkSession, settings: Settings, *, adopt: bool) -> None:
         self._spark = spark
         self._settings = settings
         self._adopt = adopt
-        self.tables = Tables(settings.job.tables)
+        self.tables = Tables(settings.job.tables, lambda: self.lease.ensure_held(ask=True))
+        self.lease.fence(self.tables)
+        reach("after_fence")
+        put_right(self.tables)
         self._log = Log(self.tables)
+        check_checkpoint(spark, settings.job.checkpoint_location, self._log, self.tables, adopt=adopt)
         self._outbox = Outbox(self.tables, self._log)
         self._outbox.catch_up()
         self._tail = Tail(self.tables, self._log)
         self._snapshots = Snapshots(self.tables, self._log, self._tail)
+        self._upkeep = Upkeep(self.tables, settings.upkeep, [sink.name for sink in settings.sinks])
         sources = sources_of(spark, settings, self.tables.root)
         self._parse_rules = ParseRules(
             sources={source.name: source for source in sources},
             max_record_bytes=settings.source.max_record_bytes,
             rejected_raw_bytes=settings.source.rejected_raw_bytes,
+            limits=limits_of(settings),
         )
         self._rules = GroupRules.from_settings(settings)
         self._suite = load_suite(settings.checks.suite) if settings.checks.enabled else None
@@ -83,7 +113,7 @@ class Job:
             for cluster, options in admin_options_of(settings).items()
         }
         self._topics_asked_for: set[tuple[str, str]] = set()
-        self._has_filter = any(source.kind == "kafka" and source.format == "offsets" for source in sources)
+        self._counted = [s for s in sources if s.kind == "kafka" and s.format == "offsets"]
         common = (self._parse_rules, self._rules, self._suite)
         self._small = SmallBatch(spark, self.tables, self._tail, *common, settings.batch.local_max_records)
         self._large = LargeBatch(spark, self.tables, *common, settings.batch.shards)
@@ -96,17 +126,25 @@ class Job:
         self.timings: deque[dict[str, Any]] = deque(maxlen=_TIMINGS_KEPT)
         """Of each of the last batches: batch_id, records, groups, path, and the seconds of each stage."""
         self._stages: dict[str, Any] = {}
+        self._report.open(self.lease, self.tables, self._tail)
 
     def run(self, *, once: bool, stop: threading.Event | None = None) -> None:
-        """Run the query: until the input is at its end, or until `stop` is set.
+        """Run the query: until the input is at its end, or until `stop` is set; give the lease back.
 
         Raises:
-            JobError: a batch found something that its operator must decide.
+            JobError: a batch found something that its operator must decide, or another job took over.
         """
+        try:
+            self._run(once=once, stop=stop)
+        finally:
+            self.lease.release()
+
+    def _run(self, *, once: bool, stop: threading.Event | None) -> None:
         settings = self._settings.job
         self._outbox.connect(
             sinks_of(self._settings, lambda: self._is_stopping or (stop is not None and stop.is_set()))
         )
+        self._report.health.reach("sinks")
         own = OwnEvents(f"{self.tables.root}/{TICKS}")
         # Before the first batch, which needs the partition counts of what it reads.
         own.write(self._look_at_clusters())
@@ -121,13 +159,17 @@ class Job:
                 processingTime=f"{round(settings.trigger_interval_s * 1000)} milliseconds"
             )
         query = writer.start()
+        self._report.health.begin(str(query.id))
         duties = Duties() if once else self._duties(own)
         try:
             while not query.awaitTermination(1):
                 if stop is not None and stop.is_set():
                     break
+                self.lease.ensure_held()
                 duties.run_due()
         except Exception:
+            # Whoever has taken over writes the same checkpoint, so Spark may have noticed first.
+            self.lease.ensure_held(ask=True)
             # Spark wraps what a batch raised in layers of its own; the first cause is what helps.
             if self._failure is not None:
                 raise self._failure from None
@@ -142,6 +184,7 @@ class Job:
             self._spark.sparkContext.setLogLevel("OFF")
             query.stop()
             self._spark.sparkContext.setLogLevel("ERROR")
+            self._upkeep.stop()
         self.refresh_snapshots()
 
     def _take_batch(self, frame: DataFrame, batch_id: int) -> None:
@@ -150,7 +193,11 @@ class Job:
                 # Returning would let Spark note the batch as done, with nothing in the log.
                 raise JobError("the job is stopping; this batch comes again at the next start")
             try:
-                self._process(frame, batch_id)
+                self.lease.ensure_held()
+                with self._report.health.batch(batch_id):
+                    self._process(frame, batch_id)
+                # Returning lets Spark note the batch as done in a checkpoint that may be another's now.
+                self.lease.ensure_held()
             except BaseException as error:
                 self._failure = error
                 raise
@@ -164,6 +211,7 @@ class Job:
         duties.add(look_every_s, lambda: own.write(self._look_at_clusters()))
         tick_every_s = self._settings.job.tick_interval_s
         duties.add(tick_every_s, lambda: own.write(time_advanced(sorted(self._clusters))))
+        duties.add(self._settings.upkeep.every_s, self._upkeep.begin)
         return duties
 
     def _look_at_clusters(self) -> list[dict[str, Any]]:
@@ -197,17 +245,17 @@ class Job:
                 self.refresh_snapshots()
         self._stages["total"] = time.perf_counter() - began
         self.timings.append(self._stages)
+        offsets_sources = [s.name for s in self._parse_rules.sources.values() if s.format == "offsets"]
+        self._report.end_batch(self._stages, rows, self.tables, self._tail, offsets_sources)
         told = (f"{k} {v:.3f} s" if isinstance(v, float) else f"{k} {v}" for k, v in self._stages.items())
-        _logger.info("%s", ", ".join(told))
+        _logger.info("%s", ", ".join(told), extra=as_fields(self._stages, self._log.last_batch_seq))
         reach("before_spark_commit")
 
     def _take_through(self, frame: DataFrame, checkpoint_id: str, batch_id: int) -> pa.Table | None:
         """Take a batch to its commit; its rows, None when the log holds it already."""
         observation = None
-        if self._has_filter:
-            observation = Observation()
-            frame = frame.observe(observation, F.count_if("is_filtered").alias("filtered"))
-            frame = frame.where(~F.col("is_filtered"))
+        if self._counted:
+            frame, observation = count_and_filter(frame, self._counted)
         with self._timed("read"):
             # Both ways give the same rows. To find out that a batch is large it must be read, so in a
             # backlog the batch before tells.
@@ -216,8 +264,8 @@ class Job:
 
         def read() -> Intake:
             with self._timed("parse"):
-                lines_read = self._lines_read
-                return self._small.read(lines_read) if is_small else self._large.read(frame, lines_read)
+                known = self._lines_read, self._log.read_before(s.name for s in self._counted)
+                return self._small.read(*known) if is_small else self._large.read(frame, *known)
 
         try:
             lines_read, intake = self._lines_read, read()
@@ -228,7 +276,10 @@ class Job:
             if self._lines_read is not lines_read:
                 intake = read()
             self._expects_large = intake.records_read > self._settings.batch.local_max_records
-            intake.filtered = observation.get["filtered"] if observation is not None else 0
+            if observation is not None:
+                intake.filtered, counts = records_read(observation.get, self._counted)
+                before = self._log.read_before(s.name for s in self._counted)
+                intake.records = before.and_now(counts, intake.rejected_in)
             intake.records_read += intake.filtered
             sources, late = intake.source_end(self._log.sources)
             batch_seq, end = self._log.last_batch_seq + 1, self._log.source_end(sources)

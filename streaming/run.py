@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
+from streaming.endpoint import Endpoint
 from streaming.job import Job
 from streaming.session import start_session
 from streaming.tables import JobError, absolute_location
@@ -44,35 +45,42 @@ def run_job(settings: Settings, *, once: bool, adopt: bool) -> None:
             raise JobError(
                 f"source {source.name!r}: {location} does not exist; create it or correct the path"
             )
-    is_own_session = SparkSession.getActiveSession() is None
-    spark = start_session(settings)
-    try:
-        with _stop_on_signal() as stop:
-            deployments = settings.by_cluster()
-            if len(deployments) == 1:
-                for own in deployments.values():
-                    Job(spark, own, adopt=adopt).run(once=once, stop=stop)
-            else:
-                _run_side_by_side(spark, deployments, once=once, adopt=adopt, stop=stop)
-    finally:
-        if is_own_session:
-            spark.stop()
+    deployments = settings.by_cluster()
+    endpoint = Endpoint(settings.http, deployments)
+    # From before Spark's start to after its end, so that a stop in either is a stop as well: exit code 0.
+    with endpoint.serving(), _stop_on_signal() as stop:
+        is_own_session = SparkSession.getActiveSession() is None
+        spark = start_session(settings)
+        try:
+            with endpoint.listening(spark):
+
+                def run(cluster: str, own: Settings) -> None:
+                    report = endpoint.report_of(cluster)
+                    with report.health.running():
+                        Job(spark, own, adopt=adopt, stop=stop, report=report).run(once=once, stop=stop)
+
+                if len(deployments) == 1:
+                    for cluster, own in deployments.items():
+                        run(cluster, own)
+                else:
+                    _run_side_by_side(deployments, run)
+        finally:
+            if is_own_session:
+                spark.stop()
 
 
-def _run_side_by_side(
-    spark: SparkSession, deployments: dict[str, Settings], *, once: bool, adopt: bool, stop: threading.Event
-) -> None:
+def _run_side_by_side(deployments: dict[str, Settings], run: Callable[[str, Settings], None]) -> None:
     """Run each cluster's job in a thread of its own; one that fails does not stop the others."""
 
-    def run(cluster: str, settings: Settings) -> None:
+    def run_one(cluster: str, settings: Settings) -> None:
         try:
-            Job(spark, settings, adopt=adopt).run(once=once, stop=stop)
+            run(cluster, settings)
         except BaseException:
             _logger.exception("cluster %s: its job has ended; the other clusters go on", cluster)
             raise
 
     with ThreadPoolExecutor(len(deployments), thread_name_prefix="cluster") as pool:
-        running = [pool.submit(run, cluster, settings) for cluster, settings in deployments.items()]
+        running = [pool.submit(run_one, cluster, settings) for cluster, settings in deployments.items()]
         wait(running)
     for job in running:
         job.result()

@@ -160,12 +160,12 @@ def test_a_cluster_may_be_known_from_the_environment_alone() -> None:
         (
             "[job]\ntabels = 1\n",
             "prod.toml: job.tabels is unknown; did you mean job.tables? "
-            "known: tables, checkpoint_location, cluster, trigger_interval_s, tick_interval_s",
+            "known: tables, checkpoint_location, cluster, trigger_interval_s, tick_interval_s, lease_s",
         ),
         (
             "[job]\nshards = 1\n",
             "prod.toml: job.shards is unknown; did you mean batch.shards? "
-            "known: tables, checkpoint_location, cluster, trigger_interval_s, tick_interval_s",
+            "known: tables, checkpoint_location, cluster, trigger_interval_s, tick_interval_s, lease_s",
         ),
         (
             "[alerts.GroupEmpty]\nfor_s = -5\n",
@@ -274,7 +274,7 @@ def test_a_cluster_may_be_known_from_the_environment_alone() -> None:
         ),
         (
             "log = 3\n",
-            "prod.toml: log is 3; it must be a section with the keys level, jvm_output",
+            "prod.toml: log is 3; it must be a section with the keys level, format, jvm_output",
         ),
     ],
 )
