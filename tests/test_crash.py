@@ -1,108 +1,100 @@
-"""A real kill -9 at every point of a batch: the tables end as if the job had never stopped."""
+"""A real kill -9 at every point of a batch and at any moment: the tables end as if nothing had been."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
+import random
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.deployments import contents, event, make_settings, totals, write_lines
+from tests.kill_harness import Lives, Recording
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
-RUN = """
-import sys
-from pathlib import Path
-from conf.settings import load_settings
-from streaming.run import run_job
-options = dict(option.split("=", 1) for option in sys.argv[2:])
-run_job(load_settings(Path(sys.argv[1]), {}, options), once=True, adopt=False)
-"""
+DRIVER = {"batch__local_max_records": "20000"}
+EXECUTORS = {"batch__local_max_records": "0"}
 
 DRIVER_POINTS = (
+    "after_take",
+    "after_fence",
     "before_log",
     "log_files_written",
     "after_log",
     "after_events",
+    "after_rejected_events",
     "after_assignment_deltas",
+    "after_balance",
+    "after_alert_events",
     "before_snapshot",
     "inside_snapshot",
     "inside_snapshot:3",
     "after_snapshot",
     "before_spark_commit",
+    "before_spark_commit:3",
 )
-EXECUTOR_POINTS = ("before_log", "after_log")
+UPKEEP_POINTS = ("inside_upkeep", "inside_upkeep:5")
+EXECUTOR_POINTS = (
+    "after_fence", "before_log", "after_log", "after_events", "inside_snapshot", "before_spark_commit"
+)  # fmt: skip
+FILES = 24
+LONG = 80
+KILLS = 200
+"""At random moments in `make soak`; each costs the start of a JVM."""
 
 
-def lives(root: Path, points: tuple[str, ...], most_local_records: str) -> None:
-    """Start the job again and again, each life killed at the next point, the last one to the end."""
-    options = {
-        "job.tables": str(root / "tables"),
-        "job.checkpoint_location": str(root / "checkpoint"),
-        "batch.shards": "2",
-        "batch.snapshot_every_batches": "2",
-        "batch.local_max_records": most_local_records,
-        "sources.events.max_files_per_trigger": "1",
-    }
-    for point in (*points, ""):
-        done = subprocess.run(
-            [sys.executable, "-c", RUN, str(root / "conf.toml"), *(f"{k}={v}" for k, v in options.items())],
-            env={**os.environ, "COUNTERPOISE_CRASH_AT": point},
-            cwd=Path(__file__).parent.parent,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
-        wanted = -signal.SIGKILL if point else 0
-        assert done.returncode == wanted, f"{point or 'last life'}: {done.stderr[-3000:]}"
+def test_killed_at_every_point_the_tables_end_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    """Each life is killed one point further, or stopped, and recovers what the life before it left behind.
+
+    Every other life is one of `counterpoise run` without end; upkeep goes on in those only.
+    """
+    recording = Recording(spark, tmp_path / "in", FILES)
+    with Lives(recording, tmp_path / "killed", **DRIVER) as lives:
+        for number, point in enumerate(DRIVER_POINTS):
+            lives.die_at(point, once=number % 2 == 0)
+        for point in UPKEEP_POINTS:
+            lives.die_at(point, once=False)
+        lives.kill(1.2, once=False, whole_group=False)
+        lives.kill(0.8, once=False, whole_group=True)
+        lives.stop(1.3)
+        lives.stop(0.9)
+        lives.finish()
+        assert lives.kills == 20
 
 
-def write_story(directory: Path, files: int) -> None:
-    """Write files, each a batch of its own: members join, topics grow, lines are broken."""
-    lines_by_file = {}
-    for number in range(files):
-        lines = [
-            event(
-                "member_joined",
-                10 * number + group,
-                group_id=f"g{group}",
-                member_id=f"m{number}",
-                topics=["orders"],
-                protocols=["cooperative-sticky"],
-            )
-            for group in range(4)
-        ]
-        grown = event("topic_changed", 10 * number, topic="orders", partitions=4 + number)
-        lines_by_file[f"{number:02d}.jsonl"] = [grown, *lines, "{broken"]
-    write_lines(directory, lines_by_file)
-    for number, name in enumerate(sorted(lines_by_file)):
-        # Spark takes files in the order of their modification times.
-        os.utime(directory / name, (1_795_225_000 + number, 1_795_225_000 + number))
+@pytest.mark.slow
+def test_killed_at_every_point_of_a_large_batch(spark: SparkSession, tmp_path: Path) -> None:
+    """On the executors' path, whose commit is Spark's own; held against what the driver's path computes."""
+    recording = Recording(spark, tmp_path / "in", FILES)
+    with Lives(recording, tmp_path / "killed", **EXECUTORS) as lives:
+        for once in (True, False):
+            for point in EXECUTOR_POINTS:
+                lives.die_at(point, once=once)
+        for point in UPKEEP_POINTS:
+            lives.die_at(point, once=False)
+        rng = random.Random(1)
+        for _ in range(10):
+            lives.end_randomly(rng)
+        lives.finish()
 
 
-@pytest.mark.parametrize(
-    ("points", "most_local_records"),
-    [
-        pytest.param(DRIVER_POINTS, "5000", id="driver"),
-        pytest.param(EXECUTOR_POINTS, "0", id="executors", marks=pytest.mark.slow),
-    ],
-)
-def test_killed_at_every_point_the_tables_end_the_same(
-    tmp_path: Path, points: tuple[str, ...], most_local_records: str
-) -> None:
-    """Each life is killed one point further and recovers what the life before it left behind."""
-    files = 10
-    write_story(tmp_path / "in", files)
-    # What the killed lives must equal is computed by the small path, undisturbed.
-    whole = make_settings(tmp_path / "whole")
-    lives(tmp_path / "whole", (), "5000")
-    killed = make_settings(tmp_path / "killed")
-    lives(tmp_path / "killed", points, most_local_records)
-    assert contents(killed) == contents(whole)
-    assert totals(killed) == totals(whole)
-    assert totals(whole)["records_read"] == 6 * files
+@pytest.mark.slow
+def test_killed_at_any_moment_the_tables_end_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    """Two hundred kills, seeded, in any of a life's moments, the JVM with it or left over, and stops between.
+
+    One chain of lives after another, each as long as its input lasts.
+    """
+    recording = Recording(spark, tmp_path / "in", LONG)
+    rng, kills, chains = random.Random(2), 0, 0
+    while kills < KILLS:
+        chains += 1
+        with Lives(recording, tmp_path / f"killed-{chains}", **DRIVER) as lives:
+            while lives.batches_left() and kills + lives.kills < KILLS:
+                lives.end_randomly(rng)
+            lives.finish()
+            kills += lives.kills
+            print(f"chain {chains}: {lives.kills} kills, {lives.stops} stops; {kills} kills so far")  # noqa: T201
+    assert kills == KILLS

@@ -1,0 +1,306 @@
+"""The real job through many lives: started as its operator does, killed with -9, started again.
+
+A life is a process `counterpoise run`, with `--once` or without, over input that lies there from the
+start, one file of each source a batch. So the tables after any number of kills can be held against
+those of one run that nobody disturbed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, BinaryIO, Self
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from conf.settings import Settings, load_settings
+from streaming.job import Job
+from streaming.lease import look_at_lease
+from streaming.log import LOG_APP
+from streaming.tables import LOG
+from tests.deployments import contents, event, totals, write_lines
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[1]
+CAPTURED = ROOT / "console" / "demo" / "captured" / "consumer-offsets.jsonl"
+
+RUN = """
+import sys
+from pathlib import Path
+from conf.settings import load_settings
+from streaming.run import run_job
+options = dict(option.split("=", 1) for option in sys.argv[2:])
+run_job(load_settings(Path(sys.argv[1]), {}, options), once=True, adopt=False)
+"""
+
+_SOURCE = (
+    '[[sources]]\nname = "{0}"\nformat = "{0}"\nfrom = "files"\npath = "{1}"\nmax_files_per_trigger = 1\n'
+)
+
+_OFTEN = {
+    "job.trigger_interval_s": "0",
+    # Ticks tell the time of day, which no two runs share.
+    "job.tick_interval_s": "0",
+    "batch.shards": "2",
+    "batch.snapshot_every_batches": "2",
+    "upkeep.every_s": "0.5",
+    "upkeep.compact_from_files": "3",
+}
+"""What makes everything that can be killed happen within the few batches of a life."""
+
+_QUICK_START = {
+    "spark.master": "local[1]",
+    "spark.options.spark.driver.memory": "512m",
+    "spark.options.spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+"""Most of a life is the start of a JVM: these halve it."""
+
+_LONGEST_S = 600.0
+
+
+def write_story(directory: Path, files: int) -> int:
+    """Tell of four groups in so many files: members come and go, topics grow, lines are broken or come twice.
+
+    Returns:
+        How many lines there are.
+    """
+    lines_by_file: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for number in range(files):
+        second, before = 100 * number, lines[:2]
+        lines = [event("topic_changed", second, topic="orders", partitions=4 + number % 20)]
+        for group in range(4):
+            # Now and then one comes that has no assignor in common with the others.
+            odd = group == 3 and number % 3 == 2
+            more = {"topics": ["orders"], "protocols": ["range" if odd else "cooperative-sticky"]}
+            lines.append(
+                event("member_joined", second + group, group_id=f"g{group}", member_id=f"m{number}", **more)
+            )
+            if number > 2:
+                gone = {"group_id": f"g{group}", "member_id": f"m{number - 3}"}
+                lines.append(event("member_left", second + 5 + group, **gone))
+        lines += ["{broken", *before, event("time_advanced", second + 90)]
+        lines_by_file[f"{number:03d}.jsonl"] = lines
+    write_in_order(directory, lines_by_file)
+    return sum(map(len, lines_by_file.values()))
+
+
+def write_captured(directory: Path, files: int) -> int:
+    """Deal the demo's captured records of `__consumer_offsets` out to so many files; how many they are."""
+    lines = CAPTURED.read_text(encoding="utf-8").splitlines()
+    bounds = [len(lines) * number // files for number in range(files + 1)]
+    parts = {f"{number:03d}.jsonl": lines[bounds[number] : bounds[number + 1]] for number in range(files)}
+    write_in_order(directory, parts)
+    return len(lines)
+
+
+def write_in_order(directory: Path, lines_by_file: Mapping[str, list[str]]) -> None:
+    """Write files that Spark takes in the order of their names."""
+    write_lines(directory, lines_by_file)
+    for number, name in enumerate(sorted(lines_by_file)):
+        # Spark goes by their modification times.
+        os.utime(directory / name, (1_795_225_000 + number, 1_795_225_000 + number))
+
+
+class Recording:
+    """Input of two sources, and the tables of one undisturbed run over it."""
+
+    def __init__(self, spark: SparkSession, directory: Path, files: int) -> None:
+        """Write so many files of each source and run over them once, on the driver's path."""
+        self.directory = directory
+        self.batches = files
+        self.records = write_story(directory / "events", files) + write_captured(directory / "offsets", files)
+        self.jars = ",".join(
+            jar for jar in spark.sparkContext.getConf().get("spark.jars", "").split(",") if "/io." in jar
+        )
+        settings = self.settings(directory / "whole")
+        Job(spark, settings).run(once=True)
+        self.contents, self.totals = contents(settings), totals(settings)
+
+    def settings(self, root: Path, **more: str) -> Settings:
+        """Make settings for tables below `root`, whose file conf.toml the command line can be given."""
+        root.mkdir(parents=True, exist_ok=True)
+        file = root / "conf.toml"
+        file.write_text(
+            "".join(_SOURCE.format(name, self.directory / name) for name in ("events", "offsets"))
+        )
+        return load_settings(file, {}, self.options(root, **more))
+
+    def options(self, root: Path, **more: str) -> dict[str, str]:
+        """Give the options beside that file."""
+        places = {"job.tables": f"{root}/tables", "job.checkpoint_location": f"{root}/checkpoint"}
+        return {**_OFTEN, **places, **{key.replace("__", "."): value for key, value in more.items()}}
+
+
+class Lives:
+    """The lives of one job on one set of tables, one after another."""
+
+    def __init__(self, recording: Recording, root: Path, **more: str) -> None:
+        """Begin with no tables.
+
+        Args:
+            recording: what is read.
+            root: where the tables and what the lives say go.
+            more: further settings, with __ for the dot.
+        """
+        self._settings = recording.settings(root, **more)
+        self._recording = recording
+        self._root = root
+        # The jars are at hand: looking them up in Maven's way takes seconds of each start.
+        quick = {**_QUICK_START, "spark.packages": "[]", "spark.options.spark.jars": recording.jars}
+        self._options = {**recording.options(root, **more), **quick}
+        self._start_s = 5.0
+        self._groups: list[int] = []
+        self.kills = 0
+        self.stops = 0
+
+    def __enter__(self) -> Self:
+        """Give itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wait until nothing that a killed life started is left; what does not end is killed."""
+        for group in self._groups:
+            with suppress(ProcessLookupError):
+                for _ in range(300):
+                    os.killpg(group, 0)
+                    time.sleep(0.1)
+                os.killpg(group, signal.SIGKILL)
+
+    def die_at(self, point: str, *, once: bool) -> None:
+        """Live until a point of streaming.crash_points, and die there by its own hand."""
+        with self._log() as log:
+            life = self._begin(log, once=once, crash_at=point)
+            self._expect(life, -signal.SIGKILL, f"at {point}")
+        self.kills += 1
+
+    def kill(self, moment: float, *, once: bool, whole_group: bool) -> None:
+        """Live until a moment and be killed; a life with `--once` may have ended before.
+
+        Args:
+            moment: in times that a start takes, so that machines of any speed are killed at work:
+                up to 1 while it starts, from 1 on counted from when it has the lease.
+            once: `--once`.
+            whole_group: the JVM is killed too, as when a container is. Else it lives on for a moment,
+                with whatever it had begun, beside the next life.
+        """
+        with self._log() as log:
+            life = self._begin(log, once=once)
+            self._wait(life, moment)
+            if life.poll() is None:
+                (os.killpg if whole_group else os.kill)(life.pid, signal.SIGKILL)
+                self.kills += 1
+            ends = (-signal.SIGKILL, 0) if once else (-signal.SIGKILL,)
+            self._expect(life, ends, f"killed at {moment:.2f}")
+
+    def stop(self, moment: float) -> None:
+        """Live, without `--once`, until a moment and be asked to stop by SIGTERM: exit code 0.
+
+        While Python still loads its modules SIGTERM ends the process as any other. Then the job has not
+        taken the lease, and so has written nothing.
+        """
+        token = self._token()
+        with self._log() as log:
+            life = self._begin(log, once=False)
+            self._wait(life, moment)
+            life.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                life.wait(_LONGEST_S)
+            has_begun = self._token() > token
+            self._expect(life, (0,) if has_begun else (0, -signal.SIGTERM), f"stopped at {moment:.2f}")
+        self.stops += 1
+
+    def end_randomly(self, rng: random.Random) -> None:
+        """End one life in one of all the ways above, seven of eight by a kill."""
+        moment = rng.choice((rng.uniform(0.3, 1.0), rng.uniform(1.0, 2.5)))
+        if rng.random() < 1 / 8:
+            self.stop(moment)
+        else:
+            self.kill(moment, once=rng.random() < 0.5, whole_group=rng.random() < 0.5)
+
+    def batches_left(self) -> int:
+        """Count the batches that no life has logged yet."""
+        try:
+            logged = DeltaTable(f"{self._settings.job.tables}/{LOG}").transaction_version(LOG_APP) or 0
+        except TableNotFoundError:
+            logged = 0
+        return self._recording.batches - logged
+
+    def finish(self) -> None:
+        """Live undisturbed to the end of the input, and hold every table against the undisturbed run's."""
+        with self._log() as log:
+            self._expect(self._begin(log, once=True), 0, "the last life")
+        found, whole = contents(self._settings), self._recording.contents
+        for table, rows in whole.items():
+            missing, extra = (
+                [row[:400] for row in these if row not in others][:3]
+                for these, others in ((rows, set(found[table])), (found[table], set(rows)))
+            )
+            assert found[table] == rows, f"{table}: {len(found[table])} rows, {missing=}, {extra=}"
+        assert totals(self._settings) == self._recording.totals
+        assert self._recording.totals["records_read"] == self._recording.records
+
+    def _log(self) -> BinaryIO:
+        return (self._root / "lives.log").open("ab")
+
+    def _begin(self, log: BinaryIO, *, once: bool, crash_at: str = "") -> subprocess.Popen[bytes]:
+        options = [part for key, value in self._options.items() for part in ("--set", f"{key}={value}")]
+        life = subprocess.Popen(
+            [
+                str(Path(sys.executable).with_name("counterpoise")),
+                "run", "--conf", str(self._root / "conf.toml"), *options, *(["--once"] if once else []),
+            ],
+            env={**os.environ, "COUNTERPOISE_CRASH_AT": crash_at},
+            cwd=ROOT,
+            stdout=log,
+            stderr=log,
+            # A group of its own: one signal reaches the JVM too, and none of ours.
+            start_new_session=True,
+        )  # fmt: skip
+        self._groups.append(life.pid)
+        return life
+
+    def _wait(self, life: subprocess.Popen[bytes], moment: float) -> None:
+        if moment <= 1:
+            self._sleep(life, moment * self._start_s)
+            return
+        began, token = time.monotonic(), self._token()
+        while life.poll() is None and self._token() == token:
+            assert time.monotonic() - began < _LONGEST_S, self._told()
+            time.sleep(0.1)
+        self._start_s = time.monotonic() - began
+        self._sleep(life, (moment - 1) * self._start_s)
+
+    def _sleep(self, life: subprocess.Popen[bytes], seconds: float) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            life.wait(seconds)
+
+    def _token(self) -> int:
+        seen = look_at_lease(self._settings.job.tables)
+        return seen.token if seen else 0
+
+    def _expect(self, life: subprocess.Popen[bytes], codes: int | tuple[int, ...], what: str) -> None:
+        try:
+            code = life.wait(_LONGEST_S)
+        finally:
+            if life.poll() is None:
+                os.killpg(life.pid, signal.SIGKILL)
+                life.wait()
+        allowed = codes if isinstance(codes, tuple) else (codes,)
+        assert code in allowed, f"{what}: exit code {code}, not {allowed}: {self._told()}"
+
+    def _told(self) -> str:
+        return (self._root / "lives.log").read_text(encoding="utf-8", errors="replace")[-4000:]
