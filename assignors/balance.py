@@ -151,7 +151,7 @@ def moves_between(old: Owners, new: Owners, renamed: Mapping[str, str] | None = 
     >>> moves_between({"C0": {"t": [0, 1]}, "C1": {"t": [2]}}, {"C0": {"t": [0]}, "C2": {"t": [1, 2]}})
     Moves(moved=1, kept=1, revoked=1, assigned=2, lost=1)
     """
-    had, has = _triples(old), _triples(new)
+    had, has = owned_triples(old), owned_triples(new)
     if renamed:
         had = {(renamed.get(member, member), topic, partition) for member, topic, partition in had}
     leaving, coming = had - has, has - had
@@ -169,7 +169,8 @@ def _load(topics: Mapping[str, Sequence[int]]) -> int:
     return sum(map(len, topics.values()))
 
 
-def _triples(owners: Owners) -> set[tuple[str, str, int]]:
+def owned_triples(owners: Owners) -> set[tuple[str, str, int]]:
+    """Give every (member, topic, partition) of an assignment."""
     return {
         (member, topic, partition)
         for member, topics in owners.items()

@@ -44,6 +44,9 @@ _LONGEST_WAIT_S = 300.0
 NO_ANSWER = "answers"
 """The occasion of a problem that stands for all others."""
 
+_SILENCE = frozenset({"_ALL_BROKERS_DOWN", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_TRANSPORT"})
+"""What librdkafka calls it, now this and now that, when nobody answers: one outage, one line."""
+
 _NOBODYS_NAME = "counterpoise-asks-what-it-may-see"
 """Of a topic and a group that nobody has. Who may not see what is there sees nothing, without a word;
 asked for by name, a thing is refused or unknown. Describing makes no topic."""
@@ -301,7 +304,8 @@ class ClusterMetadata:
             self._next_try_s = time.monotonic() + min(_FIRST_WAIT_S * 2**self._failures, _LONGEST_WAIT_S)
             self._failures += 1
             text = f"does not answer: {why.str() if why else error}; it is asked again, less and less often"
-            self._say(NO_ANSWER, text, about=why.name() if why else "")
+            name = why.name() if why else ""
+            self._say(NO_ANSWER, text, about="" if name in _SILENCE else name)
             return []
         if self._failures:
             _log.info("cluster %r answers again", self.cluster)

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 import mmh3
 
 from assignors import REGISTRY
-from assignors.balance import better_assignment_exists, moves_between, numbers_of, topic_spread
+from assignors.balance import (
+    better_assignment_exists,
+    moves_between,
+    numbers_of,
+    owned_triples,
+    topic_spread,
+)
 from streaming.model import Owners, Version, owned_pairs
 
 if TYPE_CHECKING:
@@ -101,18 +107,9 @@ def _first_owners(owners: Owners, instead: Owners | None) -> dict[tuple[str, int
     }
 
 
-def _owned_set(owners: Owners) -> set[tuple[str, str, int]]:
-    return {
-        (member_id, topic, partition)
-        for member_id, topics in owners.items()
-        for topic, partitions in topics.items()
-        for partition in partitions
-    }
-
-
 def apply_deltas(old: Owners, deltas: Iterable[Mapping[str, Any]]) -> set[tuple[str, str, int]]:
     """Carry the deltas out on the old assignment: the (member_id, topic, partition) that result."""
-    owned = _owned_set(old)
+    owned = owned_triples(old)
     for delta in deltas:
         pair = (delta["member_id"], delta["topic"], delta["partition"])
         if delta["change"] == "assigned":
@@ -210,7 +207,7 @@ def inspect_version(old: Owners, version: Version, deltas: Sequence[Mapping[str,
                 count = known.get(topic, 0)
                 unknown += len([p for p in partitions if not 0 <= p < count])
     counts_moves = version.kind not in _WITHOUT_DELTAS
-    after = _owned_set(version.assignment)
+    after = owned_triples(version.assignment)
     judges_unowned = version.is_final and not is_connect and bool(members)
     judges_moves = version.is_final and counts_moves
     duplicates = _shared(after) + _repeated(version.assignment)
