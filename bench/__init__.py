@@ -63,18 +63,23 @@ def _rounded(value: Any) -> Any:
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
-_MODULES = {
-    "micro-batch": "bench.micro_batch",
-    "assignors": "bench.assignors",
-    "decode": "bench.decode",
-    "backlog": "bench.backlog",
+_RUNS = {
+    "micro-batch": "bench.micro_batch:run",
+    "many-changed": "bench.micro_batch:run_many",
+    "state-size": "bench.micro_batch:run_state_sizes",
+    "topic-event": "bench.topic_event:run",
+    "latency": "bench.latency:run",
+    "assignors": "bench.assignors:run",
+    "decode": "bench.decode:run",
+    "backlog": "bench.backlog:run",
 }
-"""Comparison -> the module that runs it, imported only when it is asked for."""
+"""Comparison -> the function that runs it, imported only when it is asked for."""
 
-NAMES = tuple(_MODULES)
+NAMES = tuple(_RUNS)
 
 
 def run_comparison(name: str, scale: Scale, say: Callable[[str], None]) -> list[Figure]:
     """Run one comparison of NAMES; `say` hears how far it got."""
-    figures: list[Figure] = import_module(_MODULES[name]).run(scale, say)
+    module, function = _RUNS[name].split(":")
+    figures: list[Figure] = getattr(import_module(module), function)(scale, say)
     return figures

@@ -14,11 +14,13 @@ import os
 import warnings
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from importlib.resources.abc import Traversable
 
     from great_expectations.core.expectation_suite import ExpectationSuite
     from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
@@ -176,19 +178,20 @@ def read_suite(name_or_path: str | Path) -> CheckSuite:
     return CheckSuite(
         source=str(path),
         checks=tuple(checks.values()),
-        expectations=ExpectationSuite(name=path.stem, expectations=expectations),
+        expectations=ExpectationSuite(name=Path(path.name).stem, expectations=expectations),
     )
 
 
-def _suite_path(name_or_path: str | Path) -> Path:
-    """Find the file: a bare word is a suite of this package, all else a path."""
+def _suite_path(name_or_path: str | Path) -> Traversable:
+    """Find the file: a bare word is a suite of this package (perhaps in a shipped zip), all else a path."""
     text = str(name_or_path)
     if Path(text).name != text or text.endswith(".json"):
         return Path(text)
-    package = Path(__file__).parent
+    package = files("checkpoints")
     path = package / f"{text}.json"
     if not path.is_file():
-        known = ", ".join(repr(p.stem) for p in sorted(package.glob("*.json")))
+        names = sorted(entry.name for entry in package.iterdir() if entry.name.endswith(".json"))
+        known = ", ".join(repr(name.removesuffix(".json")) for name in names)
         raise CheckError(f"unknown suite {text!r}; known: {known}, or the path of a .json file")
     return path
 

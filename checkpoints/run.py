@@ -216,21 +216,15 @@ def _row_results(
     judged = table.values[check.columns[0]]
     results = []
     for position in table.order:
-        key = cluster, group_id, version = table.keys[position]
+        key = table.keys[position]
+        success = key not in failing
         is_outside = inside is not None and key not in inside
-        if key not in failing and (is_outside or (check.skips_nulls and judged[position] is None)):
+        if success and (is_outside or (check.skips_nulls and judged[position] is None)):
             continue
+        observed = _observed(check, table, position)
         results.append(
             CheckResult(
-                check=check.name,
-                severity=check.severity,
-                cluster=cluster,
-                group_id=group_id,
-                version=version,
-                success=key not in failing,
-                observed=_observed(check, table, position),
-                expected=check.expected,
-                expectation=check.expectation,
+                check.name, check.severity, *key, success, observed, check.expected, check.expectation
             )
         )
     return results
