@@ -7,8 +7,10 @@ those of one run that nobody disturbed.
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,8 +28,8 @@ from conf.settings import Settings, load_settings
 from streaming.job import Job
 from streaming.lease import look_at_lease
 from streaming.log import LOG_APP
-from streaming.tables import LOG
-from tests.deployments import contents, event, totals, write_lines
+from streaming.tables import LOG, Tables
+from tests.deployments import Row, contents, event, totals, write_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,8 +46,12 @@ options = dict(option.split("=", 1) for option in sys.argv[2:])
 run_job(load_settings(Path(sys.argv[1]), {}, options), once=True, adopt=False)
 """
 
+SOURCES = ("events", "offsets")
+Cuts = tuple[tuple[tuple[str, tuple[str, ...]], ...], ...]
+"""For each batch: for each source its name and its files."""
+
 _SOURCE = (
-    '[[sources]]\nname = "{0}"\nformat = "{0}"\nfrom = "files"\npath = "{1}"\nmax_files_per_trigger = 1\n'
+    '[[sources]]\nname = "{0}"\nformat = "{0}"\nfrom = "files"\npath = "{1}"\nmax_files_per_trigger = {2}\n'
 )
 
 _OFTEN = {
@@ -67,6 +73,7 @@ _QUICK_START = {
 """Most of a life is the start of a JVM: these halve it."""
 
 _LONGEST_S = 600.0
+_LONGEST_END_S = 30.0
 
 
 def write_story(directory: Path, files: int) -> int:
@@ -113,6 +120,18 @@ def write_in_order(directory: Path, lines_by_file: Mapping[str, list[str]]) -> N
         os.utime(directory / name, (1_795_225_000 + number, 1_795_225_000 + number))
 
 
+def cuts_of(settings: Settings) -> Cuts:
+    """Read from the log which files each batch took."""
+    rows = Tables(settings.job.tables).read(LOG, ["batch_seq", "batch"]).to_pylist()
+    ends = sorted((row["batch_seq"], row["batch"]["source_end"]) for row in rows if row["batch"])
+    return tuple(
+        tuple(
+            (name, tuple(sorted(end["files"]))) for name, end in sorted(json.loads(text)["sources"].items())
+        )
+        for _, text in ends
+    )
+
+
 class Recording:
     """Input of two sources, and the tables of one undisturbed run over it."""
 
@@ -126,15 +145,39 @@ class Recording:
         )
         settings = self.settings(directory / "whole")
         Job(spark, settings).run(once=True)
-        self.contents, self.totals = contents(settings), totals(settings)
+        self._spark = spark
+        self._whole_by_cuts = {cuts_of(settings): (contents(settings), totals(settings))}
 
-    def settings(self, root: Path, **more: str) -> Settings:
-        """Make settings for tables below `root`, whose file conf.toml the command line can be given."""
+    def whole(self, cuts: Cuts) -> tuple[dict[str, list[str]], Row]:
+        """Give all tables and counts of an undisturbed run with these batches.
+
+        Spark's file source notes which file comes next before Spark notes the batch: killed between the
+        two, it puts that file and the one after it into one batch, and sources meet elsewhere.
+        """
+        if cuts not in self._whole_by_cuts:
+            root = self.directory / f"cut-{len(self._whole_by_cuts)}"
+            settings = self.settings(root, root)
+            for cut in cuts:
+                for source, files in cut:
+                    (root / source).mkdir(exist_ok=True)
+                    for file in files:
+                        shutil.copy2(self.directory / source / file, root / source / file)
+                Job(self._spark, settings).run(once=True)
+            self._whole_by_cuts[cuts] = contents(settings), totals(settings)
+        return self._whole_by_cuts[cuts]
+
+    def settings(self, root: Path, directory: Path | None = None, **more: str) -> Settings:
+        """Make settings for tables below `root`, whose file conf.toml the command line can be given.
+
+        Args:
+            root: where tables and checkpoint go.
+            directory: where there is input other than the whole, then as much of it in a batch as is there.
+            more: further settings, with __ for the dot.
+        """
         root.mkdir(parents=True, exist_ok=True)
-        file = root / "conf.toml"
-        file.write_text(
-            "".join(_SOURCE.format(name, self.directory / name) for name in ("events", "offsets"))
-        )
+        file, most = root / "conf.toml", 0 if directory else 1
+        sources = [_SOURCE.format(name, (directory or self.directory) / name, most) for name in SOURCES]
+        file.write_text("".join(sources))
         return load_settings(file, {}, self.options(root, **more))
 
     def options(self, root: Path, **more: str) -> dict[str, str]:
@@ -173,9 +216,10 @@ class Lives:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Wait until nothing that a killed life started is left; what does not end is killed."""
+        patience_until = time.monotonic() + _LONGEST_END_S
         for group in self._groups:
             with suppress(ProcessLookupError):
-                for _ in range(300):
+                while time.monotonic() < patience_until:
                     os.killpg(group, 0)
                     time.sleep(0.1)
                 os.killpg(group, signal.SIGKILL)
@@ -243,15 +287,16 @@ class Lives:
         """Live undisturbed to the end of the input, and hold every table against the undisturbed run's."""
         with self._log() as log:
             self._expect(self._begin(log, once=True), 0, "the last life")
-        found, whole = contents(self._settings), self._recording.contents
+        found = contents(self._settings)
+        whole, counts = self._recording.whole(cuts_of(self._settings))
         for table, rows in whole.items():
             missing, extra = (
                 [row[:400] for row in these if row not in others][:3]
                 for these, others in ((rows, set(found[table])), (found[table], set(rows)))
             )
             assert found[table] == rows, f"{table}: {len(found[table])} rows, {missing=}, {extra=}"
-        assert totals(self._settings) == self._recording.totals
-        assert self._recording.totals["records_read"] == self._recording.records
+        assert totals(self._settings) == counts
+        assert counts["records_read"] == self._recording.records
 
     def _log(self) -> BinaryIO:
         return (self._root / "lives.log").open("ab")
