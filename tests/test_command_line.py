@@ -56,7 +56,7 @@ def tables(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("command", ["", "run", "demo", "decode", "assign", "describe"])
+@pytest.mark.parametrize("command", ["", "run", "demo", "decode", "assign", "describe", "doctor", "upkeep"])
 def test_help_is_there(command: str) -> None:
     """--help of the whole and of each command ends with 0 and goes to stdout."""
     finished = counterpoise(*([command] if command else []), "--help")
