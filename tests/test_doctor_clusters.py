@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from conf.settings import load_settings
 from console.doctor import examine
-from tests.kafka_cluster import KafkaBroker, free_ports
+from tests.kafka_cluster import KafkaBroker, free_ports, wait_until
 from tests.test_doctor import ailing, told
 
 if TYPE_CHECKING:
@@ -164,6 +164,7 @@ def test_clocks_that_are_apart(broker: KafkaBroker, tmp_path: Path) -> None:
     """A record from an hour ahead means that this machine's clock, or a producer's, is wrong."""
     broker.create_topic("ahead", 2)
     broker.allow("doctor", "READ", topic="ahead")
+    broker.allow("doctor", "READ", group="*")
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce("ahead", b"{}", partition=1, timestamp=time.time_ns() // 1_000_000 + 3_600_000)
     assert producer.flush(20) == 0
@@ -174,8 +175,14 @@ def test_clocks_that_are_apart(broker: KafkaBroker, tmp_path: Path) -> None:
 
 def test_spark_s_own_group_needs_a_right_too(broker: KafkaBroker, tmp_path: Path) -> None:
     """Once there are groups, a source of events is asked for the right to read as one; others need none."""
-    [future] = broker.admin.describe_consumer_groups(["any"]).values()
-    future.result(timeout=20)
+    broker.revoke("doctor", "READ", group="*")
+
+    def makes_the_groups_topic() -> bool:
+        [future] = broker.admin.describe_consumer_groups(["any"]).values()
+        return future.exception(timeout=20) is None  # not while its coordinator comes up
+
+    wait_until(makes_the_groups_topic, 30, "no group can be described")
+    wait_until(lambda: words(look(broker, tmp_path)), 30, "the right was not missed")
     [line] = words(look(broker, tmp_path))
     assert "not let this user read as a group counterpoise-source-...; allow it: kafka-acls --add" in line
     assert "--operation Read --group counterpoise-source --resource-pattern-type prefixed" in line
