@@ -32,8 +32,8 @@ from bench.offsets_topic import PARTITIONS, Record, commit_records, records_of_g
 from conf.settings import Settings, load_settings
 from streaming.job import Job
 from streaming.session import start_session
-from streaming.sources import raw_stream, sources_of
-from streaming.tables import LOG
+from streaming.sources.streams import raw_stream, sources_of
+from streaming.tables.delta import LOG
 from tests.kafka_cluster import KafkaBroker, KafkaUnavailableError, build_kafka
 
 if TYPE_CHECKING:

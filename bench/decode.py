@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 from bench import Figure, Scale
 from bench.offsets_topic import commit_records, records_of_groups
-from streaming.deep_values import deep_value
-from streaming.offsets_records import decode_record
+from streaming.events.deep_values import deep_value
+from streaming.events.offsets_records import decode_record
 
 _GO_FOLDER = Path(__file__).parent / "kmsg"
 _CAPTURED = Path(__file__).parent.parent / "tests" / "data" / "consumer-offsets.jsonl"

@@ -28,9 +28,9 @@ from deltalake import write_deltalake
 from bench import Figure
 from conf.settings import Settings, load_settings
 from streaming.job import Job
-from streaming.schemas import SCHEMA_BY_TABLE
 from streaming.session import start_session
-from streaming.tables import Tables
+from streaming.tables.delta import Tables
+from streaming.tables.schemas import SCHEMA_BY_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -32,8 +32,8 @@ from bench.running_job import (
     job_query,
     round_ms,
 )
-from streaming.log import Log, Tail
-from streaming.tables import Tables
+from streaming.tables.delta import Tables
+from streaming.tables.log import Log, Tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -132,7 +132,7 @@ def decode(
     with clear_errors():
         if not jsonl:
             raise UsageError("decode reads records as JSON lines on stdin; say --jsonl")
-        from streaming.offsets_records import run_decode_lines
+        from streaming.events.offsets_records import run_decode_lines
 
         run_decode_lines(sys.stdin.buffer, write_line, deep)
 
@@ -300,7 +300,7 @@ def _run_job(settings: Settings, *, once: bool, adopt: bool) -> None:
     from checkpoints.expectations import CheckError
     from console.logs import log_problem, set_up_logging
     from streaming.run import run_job
-    from streaming.tables import JobError
+    from streaming.tables.delta import JobError
 
     set_up_logging(settings.log)
     problem = None

@@ -65,7 +65,7 @@ class _Asked:
     """One cluster, and what it answers."""
 
     def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
-        from streaming.cluster_metadata import ClusterMetadata
+        from streaming.sources.cluster_metadata import ClusterMetadata
 
         self._cluster = cluster
         self._user = options.get("sasl.username", "NAME")
@@ -76,7 +76,7 @@ class _Asked:
 
     def look_around(self, *, everywhere: bool, only: set[str]) -> Iterator[Finding]:
         """Ask what the job will ask: for all topics and groups, or for some topics only."""
-        from streaming.cluster_metadata import NO_ANSWER
+        from streaming.sources.cluster_metadata import NO_ANSWER
 
         now_ms = time.time_ns() // 1_000_000
         found = self._metadata.topic_events({}, None if everywhere else only, now_ms=now_ms)
@@ -175,7 +175,7 @@ class _Asked:
 
     def _missing_group_right(self) -> tuple[str, str] | None:
         """Say whether Spark may read as a group of the name that it will make up."""
-        from streaming.kafka_source import GROUP_PREFIX
+        from streaming.sources.kafka import GROUP_PREFIX
 
         if isinstance(self._describe(OFFSETS_TOPIC), KafkaError):
             return None

@@ -148,7 +148,7 @@ def judge_space(about: str, place: str, total: int, free: int) -> Finding:
 
 def examine_source(source: SourceSettings) -> Iterator[Finding]:
     """See whether a source of files or a Delta table is there and can be read."""
-    from streaming.tables import absolute_location
+    from streaming.tables.delta import absolute_location
 
     location = absolute_location(source.path)
     if source.from_ == "delta":

@@ -1,7 +1,8 @@
 """The doctor's look at one deployment's tables: the job's own checks at its start, without what it mends.
 
-What belongs together is decided by streaming.misfits, who holds the lease by streaming.lease; here it is
-only told, together with what slows a deployment down: files, logs, tables that lag.
+What belongs together is decided by streaming.operations.misfits, who holds the lease by
+streaming.tables.lease; here it is only told, together with what slows a deployment down: files, logs,
+tables that lag.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from console.findings import Finding, lasting, ok, problem, problem_told, sized,
 
 if TYPE_CHECKING:
     from conf.settings import Settings
-    from streaming.found_tables import FoundTables
-    from streaming.log import Log
+    from streaming.tables.found import FoundTables
+    from streaming.tables.log import Log
 
 _TRIES = 3
 _TRY_AGAIN_S = 1.0
@@ -48,7 +49,7 @@ class _Deployment:
     """One deployment, looked at from the outside in."""
 
     def __init__(self, settings: Settings, where: str) -> None:
-        from streaming.tables import absolute_location
+        from streaming.tables.delta import absolute_location
 
         self._settings = settings
         self._where = where
@@ -60,8 +61,8 @@ class _Deployment:
         import pyarrow as pa
         from deltalake.exceptions import DeltaError
 
-        from streaming.found_tables import FoundTables
-        from streaming.tables import LOG, JobError, absolute_location
+        from streaming.tables.delta import LOG, JobError, absolute_location
+        from streaming.tables.found import FoundTables
 
         checkpoint = absolute_location(self._settings.job.checkpoint_location)
         places = {"job.tables": self._root, "job.checkpoint_location": checkpoint}
@@ -114,8 +115,8 @@ class _Deployment:
 
     def _examine_lease(self) -> Finding:
         """Say who holds the lease, and whether it is heard of."""
-        from streaming.lease import LEASE, look_at_lease
-        from streaming.tables import JobError
+        from streaming.tables.delta import JobError
+        from streaming.tables.lease import LEASE, look_at_lease
 
         about = f"{self._where}{LEASE}"
         try:
@@ -151,9 +152,9 @@ class _Deployment:
 
     def _examine_log(self, tables: FoundTables) -> Iterator[Finding]:
         """Hold log, tables and checkpoint against one another as the job does at its start."""
-        from streaming.log import Log
-        from streaming.misfits import APP_OF_TABLE, check_log, check_noted, content_of_restored
-        from streaming.tables import JobError
+        from streaming.operations.misfits import APP_OF_TABLE, check_log, check_noted, content_of_restored
+        from streaming.tables.delta import JobError
+        from streaming.tables.log import Log
 
         check_log(tables)
         log = Log(tables)
@@ -186,7 +187,7 @@ class _Deployment:
 
     def _examine_age(self, tables: FoundTables, log: Log) -> Finding:
         """Say when the last batch was, and whether a job that holds the lease should have had another."""
-        from streaming.tables import LOG
+        from streaming.tables.delta import LOG
 
         about, last = f"{self._where}{LOG}", log.last_batch_seq
         if not last:
@@ -204,7 +205,7 @@ class _Deployment:
 
     def _examine_lags(self, tables: FoundTables, noted: dict[str, int], last: int) -> Iterator[Finding]:
         """Say which tables and sinks are far behind the log."""
-        from streaming.publish import SINK_APP, SINK_TABLE
+        from streaming.tables.publish import SINK_APP, SINK_TABLE
 
         allowed = self._settings.batch.snapshot_every_batches
         advice = "the job brings it forward with its next batches; if it does not, see its log"
@@ -220,11 +221,11 @@ class _Deployment:
 
     def _examine_checkpoint(self, log: Log, tables: FoundTables, about: str) -> Finding:
         """Hold the checkpoint's directory against the log; raises JobError when they do not fit."""
-        from streaming.checkpoint_directory import ArrowDirectory
-        from streaming.found_tables import FoundTables
-        from streaming.log import Log
-        from streaming.misfits import check_directory
-        from streaming.tables import JobError
+        from streaming.operations.checkpoint_directory import ArrowDirectory
+        from streaming.operations.misfits import check_directory
+        from streaming.tables.delta import JobError
+        from streaming.tables.found import FoundTables
+        from streaming.tables.log import Log
 
         location = self._settings.job.checkpoint_location
         for tries_left in reversed(range(_TRIES)):
@@ -298,7 +299,7 @@ class _Deployment:
         return [replace(finding, check="table") for finding in found if finding.check == "directory"]
 
     def _count_small(self, tables: FoundTables, name: str) -> int:
-        from streaming.upkeep import count_small_files
+        from streaming.tables.upkeep import count_small_files
 
         return count_small_files(tables.delta_table(name), self._settings.upkeep)
 
@@ -311,7 +312,7 @@ class _Deployment:
 
 
 def _names_of(tables: FoundTables) -> list[str]:
-    from streaming.tables import PUBLISHED, SNAPSHOTS
+    from streaming.tables.delta import PUBLISHED, SNAPSHOTS
 
     return [name for name in (*PUBLISHED, *SNAPSHOTS) if tables.has(name)]
 

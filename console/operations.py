@@ -51,7 +51,7 @@ def upkeep(conf: OwnConfOption, set_: SetOption = None, as_json: JsonOption = Fa
     """Do one round of upkeep on a deployment's tables: compact, expire, vacuum."""
     with clear_errors():
         from console.upkeep import describe_upkeep, keep_up, print_upkeep
-        from streaming.tables import JobError
+        from streaming.tables.delta import JobError
 
         settings, problem = settings_of(conf, set_), None
         try:

@@ -1,4 +1,4 @@
-"""`counterpoise upkeep`: one round of streaming.upkeep, for those whose job ends when all is read."""
+"""`counterpoise upkeep`: one round of streaming.tables.upkeep, for those whose job ends when all is read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from conf.settings import Settings
-    from streaming.upkeep import TableUpkeep
+    from streaming.tables.upkeep import TableUpkeep
 
 _NUMBERS = ("files_before", "files_after", "rows_expired", "files_deleted")
 
@@ -28,9 +28,9 @@ def keep_up(settings: Settings) -> dict[str, list[TableUpkeep]]:
     Raises:
         JobError: a table is missing or cannot be used; nothing was done in that deployment then.
     """
-    from streaming.found_tables import FoundTables
-    from streaming.tables import JobError
-    from streaming.upkeep import Upkeep
+    from streaming.tables.delta import JobError
+    from streaming.tables.found import FoundTables
+    from streaming.tables.upkeep import Upkeep
 
     done = {}
     sinks = [sink.name for sink in settings.sinks]

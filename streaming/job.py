@@ -17,33 +17,33 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from checkpoints.run import load_suite
-from streaming.cluster_metadata import ClusterMetadata
+from streaming.batches.large import LargeBatch
+from streaming.batches.small import SmallBatch
 from streaming.crash_points import reach
-from streaming.duties import Duties
-from streaming.health import JobHealth
-from streaming.job_report import JobReport
-from streaming.kafka_sink import sinks_of
-from streaming.kafka_source import admin_options_of, count_and_filter, records_read
-from streaming.large_batch import LargeBatch
-from streaming.lease import Lease
-from streaming.log import BatchIdentity, Log, Tail, groups_of_type
+from streaming.groups.rules import GroupRules, limits_of
 from streaming.log_context import as_fields
-from streaming.misfits import check_checkpoint, put_right
-from streaming.own_events import OwnEvents, own_inputs, time_advanced
-from streaming.publish import Outbox
-from streaming.rules import GroupRules, limits_of
-from streaming.small_batch import SmallBatch
-from streaming.snapshots import Snapshots
-from streaming.sources import TICKS, ParseRules, raw_stream, sources_of
-from streaming.tables import JobError, Tables, absolute_location
-from streaming.upkeep import Upkeep
+from streaming.operations.duties import Duties
+from streaming.operations.health import JobHealth
+from streaming.operations.misfits import check_checkpoint, put_right
+from streaming.operations.report import JobReport
+from streaming.sinks.kafka import sinks_of
+from streaming.sources.cluster_metadata import ClusterMetadata
+from streaming.sources.kafka import admin_options_of, count_and_filter, records_read
+from streaming.sources.own_events import OwnEvents, own_inputs, time_advanced
+from streaming.sources.streams import TICKS, ParseRules, raw_stream, sources_of
+from streaming.tables.delta import JobError, Tables, absolute_location
+from streaming.tables.lease import Lease
+from streaming.tables.log import BatchIdentity, Log, Tail, groups_of_type
+from streaming.tables.publish import Outbox
+from streaming.tables.snapshots import Snapshots
+from streaming.tables.upkeep import Upkeep
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from conf.settings import Settings
-    from streaming.batch import Intake
+    from streaming.batches.batch import Intake
 
 _logger = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from streaming.endpoint import Endpoint
 from streaming.job import Job
+from streaming.operations.endpoint import Endpoint
 from streaming.session import start_session
-from streaming.tables import JobError, absolute_location
+from streaming.tables.delta import JobError, absolute_location
 
 if TYPE_CHECKING:
     from conf.settings import Settings

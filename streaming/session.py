@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import SparkSession
 
 from streaming.garbage import look_for_cycles_rarely
-from streaming.kafka_source import OFFSETS_BY_CONSUMER
+from streaming.sources.kafka import OFFSETS_BY_CONSUMER
 
 if TYPE_CHECKING:
     from conf.settings import Settings

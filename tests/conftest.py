@@ -31,8 +31,8 @@ settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
 def spark() -> Iterator[SparkSession]:
     """Start one small session with Delta and the Kafka connector for all tests that need one."""
     from conf.settings import load_settings
-    from streaming.kafka_source import OFFSETS_BY_CONSUMER
     from streaming.session import start_session
+    from streaming.sources.kafka import OFFSETS_BY_CONSUMER
 
     overrides = {
         "spark.master": "local[2]",

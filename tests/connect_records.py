@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from assignors.connect_incremental import LeaderMemory, assign_connect_incremental
 from assignors.connect_protocol import NO_LOAD, WorkerLoad
-from streaming.connect_rounds import owners_of
+from streaming.groups.computed.connect_rounds import owners_of
 from tests.observed_inputs import classic
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from streaming.log import SNAPSHOT_APP
-from streaming.schemas import SCHEMA_BY_TABLE
+from streaming.tables.log import SNAPSHOT_APP
+from streaming.tables.schemas import SCHEMA_BY_TABLE
 
 BEGIN = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

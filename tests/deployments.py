@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from conf.settings import Settings, load_settings
-from streaming.schemas import SCHEMA_BY_TABLE
-from streaming.tables import Tables
+from streaming.tables.delta import Tables
+from streaming.tables.schemas import SCHEMA_BY_TABLE
 
 Row = dict[str, Any]
 START_MS = 1_795_225_094_000

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
-from streaming.events import Rejection, parse_record
+from streaming.events.parsing import Rejection, parse_record
 from streaming.model import Input, Position
 
 DATA = Path(__file__).parent / "data"

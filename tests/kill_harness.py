@@ -26,9 +26,9 @@ from deltalake.exceptions import TableNotFoundError
 
 from conf.settings import Settings, load_settings
 from streaming.job import Job
-from streaming.lease import look_at_lease
-from streaming.log import LOG_APP
-from streaming.tables import LOG, Tables
+from streaming.tables.delta import LOG, Tables
+from streaming.tables.lease import look_at_lease
+from streaming.tables.log import LOG_APP
 from tests.deployments import Row, contents, event, totals, write_lines
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from streaming.groups.observed.group import ObservedGroup
 from streaming.model import EventOutcome, Input, Position, TopicState, TopicView, Version
-from streaming.observed_groups import ObservedGroup
 
 DATA = Path(__file__).parent / "data"
 Items = list[Version | EventOutcome]

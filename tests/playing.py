@@ -10,11 +10,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from streaming.assignment import GroupWork, advance_groups
-from streaming.broadcast import BatchBroadcast, advance_topics, order_broadcast
-from streaming.events import Rejection, parse_record
+from streaming.events.parsing import Rejection, parse_record
+from streaming.groups.advance import GroupWork, advance_groups
+from streaming.groups.broadcast import BatchBroadcast, advance_topics, order_broadcast
+from streaming.groups.rules import GroupRules
 from streaming.model import Input, Position, TopicState
-from streaming.rules import GroupRules
 
 START_MS = 1_795_225_200_000
 """2026-11-21T01:40:00Z, where the times of the tests begin."""

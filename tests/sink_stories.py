@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from streaming.batch import rows_to_log
-from streaming.log import LOG_APP
-from streaming.tables import LOG, Tables
+from streaming.batches.batch import rows_to_log
+from streaming.tables.delta import LOG, Tables
+from streaming.tables.log import LOG_APP
 from tests.playing import Player, event, join, tick, topic
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from streaming.alerts import GroupAlerts
-from streaming.rules import AlertRule, GroupRules
+from streaming.groups.alerts import GroupAlerts
+from streaming.groups.rules import AlertRule, GroupRules
 from tests.connect_records import START_MS, Cluster, Sent, record
 from tests.observed_inputs import captured_versions
 from tests.playing import Player, at, event, join, tick, topic

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from streaming.events import Rejection
+from streaming.events.parsing import Rejection
 from streaming.model import Position
 from tests.event_parsing import DATA, MAX_BYTES, accepted, parse, reason
 

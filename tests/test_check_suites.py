@@ -9,7 +9,7 @@ import pytest
 
 from checkpoints.expectations import COUNT_COLUMNS
 from checkpoints.run import CheckError, load_suite, run_checks
-from streaming import schemas
+from streaming.tables import schemas
 from tests.checked_tables import BALANCE, CRITICAL, balance, entry, of_check, row, suite_file, table
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streaming.membership import Member, Members, choose_protocol
+from streaming.groups.computed.membership import Member, Members, choose_protocol
 
 if TYPE_CHECKING:
     from tests.parity.oracle import Oracle

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming.client_protocols import (
+from streaming.events.client_protocols import (
     ConnectAssignment,
     ConsumerSubscription,
     UserData,
@@ -18,7 +18,7 @@ from streaming.client_protocols import (
     decode_subscription,
     decode_user_data,
 )
-from streaming.offsets_wire import WireError
+from streaming.events.offsets_wire import WireError
 
 Lists = tuple[tuple[str, tuple[int, ...]], ...]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming.rules import AlertRule, GroupRules
+from streaming.groups.rules import AlertRule, GroupRules
 from tests.playing import Player, at, event, join, moves, owned, tick, topic
 
 EAGER = GroupRules(default_protocols=("range",))

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import streaming.connect_groups
+import streaming.groups.computed.connect_group
 from assignors.connect_lines import run_connect_case
-from streaming.deltas import apply_deltas
+from streaming.groups.deltas import apply_deltas
+from streaming.groups.rules import AlertRule, GroupRules
 from streaming.model import owned_pairs
-from streaming.rules import AlertRule, GroupRules
 from tests.playing import Player, at, event, join, moves, owned, tick, topic
 
 if TYPE_CHECKING:
@@ -406,7 +406,7 @@ def test_an_assignor_that_fails_costs_only_a_held_version(monkeypatch: pytest.Mo
     rules = GroupRules(alerts={"AssignorFailed": AlertRule(alertname="AssignorFailed", severity="critical")})
     player = two_workers(rules)
     with monkeypatch.context() as patch:
-        patch.setattr(streaming.connect_groups, "plan_round", fail)
+        patch.setattr(streaming.groups.computed.connect_group, "plan_round", fail)
         player.play([left("w1", 10)])
     row = player.versions()[-1]
     assert row["kind"] == "held"

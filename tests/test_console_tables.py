@@ -22,10 +22,10 @@ from console.tables import (
     quoted,
     read_table,
 )
-from streaming import log as job_log
-from streaming.log import topic_state_of
-from streaming.schemas import ASSIGNMENTS, GENERATIONS, GROUPS
-from streaming.snapshots import assignment_rows as job_assignment_rows
+from streaming.tables import log as job_log
+from streaming.tables.log import topic_state_of
+from streaming.tables.schemas import ASSIGNMENTS, GENERATIONS, GROUPS
+from streaming.tables.snapshots import assignment_rows as job_assignment_rows
 from tests.console_tables import (
     alert_change,
     alert_struct,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streaming.offsets_records import decode_record, run_decode_lines
+from streaming.events.offsets_records import decode_record, run_decode_lines
 from tests import offsets_encoder as encoder
 
 if TYPE_CHECKING:
@@ -319,7 +319,7 @@ def test_deep_says_where_a_members_bytes_are_broken() -> None:
 def test_decoding_needs_no_spark() -> None:
     """`decode` answers in a fraction of a second: a fresh interpreter loads neither Spark nor Arrow."""
     code = (
-        "import sys, streaming.offsets_records, streaming.events\n"
+        "import sys, streaming.events.offsets_records, streaming.events.parsing\n"
         "print([m for m in ('pyspark', 'pyarrow', 'pandas', 'numpy') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

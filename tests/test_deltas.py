@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.deltas import apply_deltas, diff_versions, inspect_version, measure_balance
+from streaming.groups.deltas import apply_deltas, diff_versions, inspect_version, measure_balance
 from streaming.model import MemberInfo, Owners, Version, owned_pairs
 
 _MEMBERS = ["A", "B", "C"]

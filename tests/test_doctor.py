@@ -21,9 +21,9 @@ from conf.settings import Settings, load_settings
 from console.doctor import examine
 from console.examine_machine import judge_space
 from streaming.job import Job
-from streaming.lease import LEASE
-from streaming.schemas import SCHEMA_BY_TABLE
-from streaming.tables import FORMAT, FORMAT_APP, LOG
+from streaming.tables.delta import FORMAT, FORMAT_APP, LOG
+from streaming.tables.lease import LEASE
+from streaming.tables.schemas import SCHEMA_BY_TABLE
 from tests.deployments import make_settings, story, write_lines
 from tests.test_lease import LeasedDeployment, silent_holder
 from tests.test_stream_plumbing import Deployment, group_row, topic_row

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streaming.duties import Duties
+from streaming.operations.duties import Duties
 
 
 def test_each_duty_has_its_own_interval_and_none_is_made_up_for() -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming.event_types import EVENT_TYPES
-from streaming.events import Rejection
+from streaming.events.parsing import Rejection
+from streaming.events.types import EVENT_TYPES
 from streaming.model import Position
 from tests.event_parsing import LINE, MAX_BYTES, accepted, parse, reason
 

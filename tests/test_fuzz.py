@@ -11,7 +11,7 @@ import pytest
 
 from conf.settings import load_settings
 from streaming.job import Job
-from streaming.tables import Tables
+from streaming.tables.delta import Tables
 from tests.mutations import Line, mutated_events, mutated_records
 from tests.test_events import GOOD
 

@@ -19,10 +19,10 @@ import pytest
 from deltalake import DeltaTable
 
 from conf.settings import load_settings
-from streaming.endpoint import Endpoint
-from streaming.health import JobHealth
-from streaming.log import LOG_APP, SNAPSHOT_APP
-from streaming.tables import JobError
+from streaming.operations.endpoint import Endpoint
+from streaming.operations.health import JobHealth
+from streaming.tables.delta import JobError
+from streaming.tables.log import LOG_APP, SNAPSHOT_APP
 from tests.deployments import event, write_lines
 
 if TYPE_CHECKING:

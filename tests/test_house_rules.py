@@ -21,16 +21,28 @@ MAY_IMPORT = {
     "streaming": {"streaming", "checkpoints", "assignors", "conf"},
     "console": {"console", "assignors", "conf"},
 }
+ROOMS_MAY_IMPORT = {
+    "events": set(),
+    "tables": {"events"},
+    "sources": {"events", "tables"},
+    "groups": {"events"},
+    "batches": {"events", "groups", "sources", "tables"},
+    "sinks": {"tables"},
+    "operations": {"events", "tables"},
+}
+"""The rooms of `streaming`. Values and crash points, beside them, are for all; job.py joins the rooms."""
+FOR_EVERY_ROOM = {"model", "crash_points", "garbage", "log_context"}
+
 ONLY_INSIDE_COMMANDS = {"console": {"streaming", "checkpoints"}}
 
-WHOLE_ALGORITHMS = {"streaming/computed_groups.py", "streaming/observed_groups.py"}
+WHOLE_ALGORITHMS = {"streaming/groups/computed/group.py", "streaming/groups/observed/group.py"}
 """Each the whole life of one kind of group, which reads worse in pieces."""
 
 MODULES = sorted(path for package in OURS for path in (ROOT / package).rglob("*.py"))
 
 
 def imports_of(path: Path) -> Iterator[tuple[str, bool]]:
-    """Give each imported top-level package, and whether that happens as the module is loaded."""
+    """Give each imported module, and whether that happens as the module is loaded."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     guarded = {
         id(inner)
@@ -49,9 +61,9 @@ def imports_of(path: Path) -> Iterator[tuple[str, bool]]:
             continue
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield alias.name.split(".")[0], id(node) not in inside
+                yield alias.name, id(node) not in inside
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module.split(".")[0], id(node) not in inside
+            yield node.module, id(node) not in inside
 
 
 def name_of(path: Path) -> str:
@@ -64,10 +76,20 @@ def test_imports_go_one_way(path: Path) -> None:
     """Nothing imports what comes after it in the journey; `conf` and `assignors` import nothing of ours."""
     package = path.relative_to(ROOT).parts[0]
     allowed = MAY_IMPORT[package]
-    for imported, at_load in imports_of(path):
+    for module, at_load in imports_of(path):
+        imported = module.split(".")[0]
         if imported in OURS and imported not in allowed:
             assert imported in ONLY_INSIDE_COMMANDS.get(package, ()), f"{package} imports {imported}"
             assert not at_load, f"{imported} is imported as {path.name} loads; only a command may"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "streaming").glob("*/**/*.py")), ids=name_of)
+def test_rooms_of_the_stream_import_one_way(path: Path) -> None:
+    """A room knows those that the journey has passed before it, and never the job that joins them."""
+    room = path.relative_to(ROOT).parts[1]
+    allowed = {room, *ROOMS_MAY_IMPORT[room], *FOR_EVERY_ROOM}
+    imported = {module.split(".")[1] for module, _ in imports_of(path) if module.startswith("streaming.")}
+    assert imported <= allowed
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
@@ -100,7 +122,11 @@ def test_assignors_bring_nothing_heavy() -> None:
 
 @pytest.mark.parametrize(
     "statement",
-    ["import console.cli", "import console.tables, console.description", "import streaming.offsets_records"],
+    [
+        "import console.cli",
+        "import console.tables, console.description",
+        "import streaming.events.offsets_records",
+    ],
 )
 def test_what_needs_no_spark_brings_none(statement: str) -> None:
     """The commands that answer at once import no Spark and no Great Expectations."""

@@ -27,16 +27,16 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from assignors import REGISTRY, Assignment, AssignorMemory, Subscription, TopicMetadata
 from console.tables import read_table
-from streaming.batch import Intake, rows_to_log
-from streaming.events import Rejection
-from streaming.executors import Tag, parser
-from streaming.kafka_source import count_and_filter, records_read
-from streaming.log import LOG_APP, BatchIdentity, Log
+from streaming.batches.batch import Intake, rows_to_log
+from streaming.batches.executors import Tag, parser
+from streaming.events.parsing import Rejection
+from streaming.events.stretches import ReadBefore, Stretches
+from streaming.groups.observed.group import ObservedGroup
 from streaming.model import Input, TopicState, Version
-from streaming.observed_groups import ObservedGroup
-from streaming.sources import ParseRules, Source, number_records, parse_raw
-from streaming.stretches import ReadBefore, Stretches
-from streaming.tables import LOG, Tables
+from streaming.sources.kafka import count_and_filter, records_read
+from streaming.sources.streams import ParseRules, Source, number_records, parse_raw
+from streaming.tables.delta import LOG, Tables
+from streaming.tables.log import LOG_APP, BatchIdentity, Log
 from tests.kafka_cluster import wait_until
 from tests.live_jobs import OFFSETS_TOPIC, LiveJob
 from tests.observed_inputs import (
@@ -152,7 +152,7 @@ def distrustful(
 @pytest.fixture
 def _remembering(monkeypatch: pytest.MonkeyPatch) -> None:
     assignor = replace(REGISTRY["sticky"], function=distrustful)
-    monkeypatch.setattr("streaming.expected.get_assignor", lambda *_: assignor)
+    monkeypatch.setattr("streaming.groups.observed.expected.get_assignor", lambda *_: assignor)
 
 
 def after_one_in_vain(first: str, third: str, *, since: int) -> Version:

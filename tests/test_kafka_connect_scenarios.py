@@ -26,13 +26,13 @@ import pytest
 from assignors.connect_incremental import LeaderMemory
 from assignors.connect_protocol import NO_LOAD, WorkerLoad
 from console.assign_lines import answer_lines
-from streaming.client_protocols import (
+from streaming.events.client_protocols import (
     ConnectAssignment,
     ConnectMetadata,
     decode_connect_assignment,
     decode_connect_metadata,
 )
-from streaming.connect_rounds import BeforeRound, owners_of, rebalance_workers
+from streaming.groups.computed.connect_rounds import BeforeRound, owners_of, rebalance_workers
 
 if TYPE_CHECKING:
     from tests.parity.oracle import Oracle

@@ -22,11 +22,11 @@ from jsonschema import Draft202012Validator, FormatChecker
 
 from conf.settings import Settings, SettingsError, load_settings
 from examples.led_consumer import parse_arguments
-from streaming.kafka_sink import KafkaSink, sinks_of
-from streaming.log import Log
-from streaming.publish import Outbox
-from streaming.sink_messages import Message, messages_of
-from streaming.tables import JobError, Tables
+from streaming.sinks.kafka import KafkaSink, sinks_of
+from streaming.sinks.messages import Message, messages_of
+from streaming.tables.delta import JobError, Tables
+from streaming.tables.log import Log
+from streaming.tables.publish import Outbox
 from tests.kafka_cluster import ROOT, KafkaBroker, wait_until
 from tests.playing import event, join, topic
 from tests.sink_stories import log_batches, story, write_log
@@ -303,7 +303,7 @@ def test_everything_arrives_once_and_in_order(kafka: KafkaBroker, tmp_path: Path
 PUBLISH = """
 import sys
 from pathlib import Path
-from streaming.kafka_sink import KafkaSink
+from streaming.sinks.kafka import KafkaSink
 from tests.test_kafka_sink import BOTH, outbox_to
 root, servers, topic = sys.argv[1:]
 outbox_to(Path(root), KafkaSink("s", {"bootstrap.servers": servers}, topic, BOTH)).mark()
@@ -355,7 +355,7 @@ def test_a_topic_that_comes_late_is_waited_for(
     sink = sink_to(kafka, "sink-late", is_stopping=stopping.is_set)
     tables = Tables(str(tmp_path))
     outbox = Outbox(tables, Log(tables))
-    with caplog.at_level(logging.WARNING, "streaming.kafka_sink"):
+    with caplog.at_level(logging.WARNING, "streaming.sinks.kafka"):
         waiting = threading.Thread(target=outbox.connect, args=([sink],), daemon=True)
         waiting.start()
         wait_until(lambda: "next try in 2 s" in caplog.text, 20, lambda: caplog.text)
@@ -387,7 +387,7 @@ def test_nothing_overtakes_what_was_refused(kafka: KafkaBroker, caplog: pytest.L
     )
     sink = sink_to(kafka, "sink-refused")
     assert sink.send(small)
-    with caplog.at_level(logging.ERROR, "streaming.kafka_sink"):
+    with caplog.at_level(logging.ERROR, "streaming.sinks.kafka"):
         sending = threading.Thread(target=sink.send, args=(large,), daemon=True)
         sending.start()
         wait_until(lambda: "Message size too large" in caplog.text, 20, lambda: caplog.text)
@@ -421,7 +421,7 @@ def test_a_broker_that_is_away_and_a_login_that_is_refused(
     servers = {"bootstrap.servers": guarded.sasl_bootstrap_servers, "reconnect.backoff.max.ms": "250"}
     wrong = {**servers, **right, "sasl.password": "hush-hush"}
     stopping = threading.Event()
-    with caplog.at_level(logging.WARNING, "streaming.kafka_sink"):
+    with caplog.at_level(logging.WARNING, "streaming.sinks.kafka"):
         refused = KafkaSink("s", wrong, "sink-away", BOTH, flush_timeout_s=1, is_stopping=stopping.is_set)
         results: list[bool] = []
         sending = threading.Thread(target=lambda: results.append(refused.send(rows)), daemon=True)

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from streaming.batch import Intake
-from streaming.kafka_source import GROUP_PREFIX, is_only_counted
+from streaming.batches.batch import Intake
 from streaming.model import Position
-from streaming.schemas import GENERATIONS
-from streaming.tables import LOG, JobError, Tables
+from streaming.sources.kafka import GROUP_PREFIX, is_only_counted
+from streaming.tables.delta import LOG, JobError, Tables
+from streaming.tables.schemas import GENERATIONS
 from tests.offsets_encoder import encode_key
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 from bench.offsets_topic import commit_records, partition_of, records_of_groups
-from streaming.broadcast import BatchBroadcast
-from streaming.events import Rejection, parse_record
-from streaming.executors import computer
+from streaming.batches.executors import computer
+from streaming.events.offsets_records import decode_record
+from streaming.events.parsing import Rejection, parse_record
+from streaming.groups.broadcast import BatchBroadcast
+from streaming.groups.rules import GroupRules
 from streaming.model import Input, Position
-from streaming.offsets_records import decode_record
-from streaming.publish import flatten
-from streaming.rules import GroupRules
-from streaming.schemas import GENERATIONS
+from streaming.tables.publish import flatten
+from streaming.tables.schemas import GENERATIONS
 from tests.playing import Player
 
 TOPICS = {"topic-0": "A" * 21 + "g", "topic-1": "A" * 21 + "w"}

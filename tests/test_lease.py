@@ -21,10 +21,10 @@ from pyspark.sql import functions
 
 from streaming.crash_points import SLEEP_AT, reach
 from streaming.job import Job
-from streaming.lease import LEASE, LEASE_APP, Lease
-from streaming.log import LOG_APP
-from streaming.misfits import put_right
-from streaming.tables import LOG, JobError, Tables
+from streaming.operations.misfits import put_right
+from streaming.tables.delta import LOG, JobError, Tables
+from streaming.tables.lease import LEASE, LEASE_APP, Lease
+from streaming.tables.log import LOG_APP
 from tests.deployments import contents, make_settings, totals
 from tests.kill_harness import RUN, write_story
 from tests.test_stream_plumbing import Deployment, group_row, topic_row
@@ -36,7 +36,7 @@ ROOT = Path(__file__).parent.parent
 WRITE = "import sys; from tests.test_lease import write_batches; write_batches(*sys.argv[1:])"
 HOLD = """
 import sys, time
-from streaming.lease import Lease
+from streaming.tables.lease import Lease
 Lease(sys.argv[1], float(sys.argv[2])).take()
 print("held", flush=True)
 time.sleep(60)

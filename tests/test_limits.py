@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from conf.settings import load_settings
-from streaming.events import Rejection, parse_record
+from streaming.events.limits import Limits
+from streaming.events.parsing import Rejection, parse_record
+from streaming.groups.rules import GroupRules, limits_of
 from streaming.job import Job
-from streaming.limits import Limits
 from streaming.model import Input, Position
-from streaming.rules import GroupRules, limits_of
-from streaming.tables import Tables
+from streaming.tables.delta import Tables
 from tests.deployments import event as line
 from tests.deployments import make_settings, totals
 from tests.observed_inputs import classic_value, new_member, raw_record

@@ -23,8 +23,8 @@ from pydantic import SecretStr
 from conf.clusters import ClusterSettings, admin_options
 from conf.settings import Settings, load_settings
 from console.tables import quoted, read_table
-from streaming.cluster_metadata import ClusterMetadata
 from streaming.job import Job
+from streaming.sources.cluster_metadata import ClusterMetadata
 from tests.kafka_cluster import ConnectWorker, KafkaBroker, wait_until
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from console.tables import latest_alerts, read_table
-from streaming.expected import same_owners
+from streaming.groups.observed.expected import same_owners
 from tests.kafka_cluster import KafkaBroker, Pair, wait_until
 from tests.kafka_members import ConfluentClient, Event, GroupMember, JavaClient, KafkaPythonClient
 from tests.live_jobs import AdminClients, LiveJob, Moment, Row, WatchedGroup, take_moment

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from streaming.batch import rows_to_log
-from streaming.kafka_sink import KafkaSink
+from streaming.batches.batch import rows_to_log
+from streaming.sinks.kafka import KafkaSink
 from tests.kafka_cluster import ROOT, KafkaBroker, wait_until
 from tests.playing import Player
 

@@ -20,7 +20,7 @@ import pytest
 from pydantic import SecretStr
 
 from conf.clusters import ClusterSettings, admin_options, spark_kafka_options
-from streaming.cluster_metadata import ClusterMetadata
+from streaming.sources.cluster_metadata import ClusterMetadata
 from tests.kafka_cluster import KafkaBroker, free_ports
 from tests.kafka_members import JavaClient
 
@@ -258,8 +258,8 @@ def test_an_unknown_certificate_is_told(
     guarded: Guarded, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A broker that nobody vouches for is not talked to, and the log says why."""
-    monkeypatch.setattr("streaming.cluster_metadata.REQUEST_TIMEOUT_S", 2.0)
-    caplog.set_level(logging.WARNING, "streaming.cluster_metadata")
+    monkeypatch.setattr("streaming.sources.cluster_metadata.REQUEST_TIMEOUT_S", 2.0)
+    caplog.set_level(logging.WARNING, "streaming.sources.cluster_metadata")
     options = {"bootstrap.servers": guarded.tls, "security.protocol": "SSL", **pem_of(folder, "PKCS12")}
     assert topics_of(options | {"ssl.truststore.location": str(folder / "client.pem")}) == []
     (line,) = [record.getMessage() for record in caplog.records]

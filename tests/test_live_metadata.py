@@ -26,10 +26,10 @@ from pydantic import SecretStr
 
 from conf.clusters import ClusterSettings, admin_options
 from conf.layers import SettingsError
-from streaming.broadcast import advance_topics
-from streaming.cluster_metadata import ClusterMetadata
-from streaming.events import Rejection, parse_record
+from streaming.events.parsing import Rejection, parse_record
+from streaming.groups.broadcast import advance_topics
 from streaming.model import Input, Position, TopicState
+from streaming.sources.cluster_metadata import ClusterMetadata
 from tests.kafka_cluster import ROOT, ConnectWorker, KafkaBroker, wait_until
 from tests.kafka_members import JavaClient
 
@@ -237,8 +237,8 @@ def test_a_broker_that_is_away_costs_one_line_and_growing_waits(
 ) -> None:
     """Nobody waits for a dead broker twice, the log says once why, and says when it answers again."""
     del kafka  # Where it cannot be built there is nothing to ask.
-    monkeypatch.setattr("streaming.cluster_metadata.REQUEST_TIMEOUT_S", 1.0)
-    caplog.set_level(logging.INFO, "streaming.cluster_metadata")
+    monkeypatch.setattr("streaming.sources.cluster_metadata.REQUEST_TIMEOUT_S", 1.0)
+    caplog.set_level(logging.INFO, "streaming.sources.cluster_metadata")
     metadata = ClusterMetadata("prod", {"bootstrap.servers": "127.0.0.1:1"})
     for _ in range(3):
         assert metadata.topic_events({}, now_ms=NOW_MS) == []
@@ -256,8 +256,8 @@ def test_a_broker_that_comes_back_is_asked_again(
     guarded: KafkaBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After an outage what changed meanwhile is told, nothing else is, and the log says that it is over."""
-    monkeypatch.setattr("streaming.cluster_metadata.REQUEST_TIMEOUT_S", 2.0)
-    caplog.set_level(logging.INFO, "streaming.cluster_metadata")
+    monkeypatch.setattr("streaming.sources.cluster_metadata.REQUEST_TIMEOUT_S", 2.0)
+    caplog.set_level(logging.INFO, "streaming.sources.cluster_metadata")
     metadata = metadata_of(guarded)
     known = {
         event["topic"]: TopicState(
@@ -442,7 +442,7 @@ def test_a_wrong_password_is_told_without_it(
     guarded: KafkaBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The line says that the login failed, and holds no password."""
-    monkeypatch.setattr("streaming.cluster_metadata.REQUEST_TIMEOUT_S", 2.0)
+    monkeypatch.setattr("streaming.sources.cluster_metadata.REQUEST_TIMEOUT_S", 2.0)
     metadata = guarded_metadata(guarded, **{"sasl.password": "hunter2"})
     assert metadata.topic_events({}, now_ms=NOW_MS) == []
     (line,) = lines_of(caplog)
@@ -455,7 +455,7 @@ import json
 import sys
 from pathlib import Path
 from conf.settings import load_settings
-from streaming.kafka_source import read_kafka
+from streaming.sources.kafka import read_kafka
 from streaming.session import start_session
 
 settings = load_settings(Path(sys.argv[1]), {}, {})

@@ -152,7 +152,7 @@ def test_two_executors_with_shipped_packages_fill_the_tables_of_local_mode(
         assert seen["directory"].startswith(str(root / "spark" / "work"))
         assert {file for file in seen["files"] if "/counterpoise.zip/" not in file} == set()
         # These stand in the job's own steps: nobody looked at them before.
-        assert {"streaming/executors.py", "assignors/registry.py"} <= {
+        assert {"streaming/batches/executors.py", "assignors/registry.py"} <= {
             file.partition("/counterpoise.zip/")[2] for file in seen["files"]
         }
         assert seen["shards"] == load_settings(None, {}, {}).batch.shards

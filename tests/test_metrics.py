@@ -21,14 +21,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from conf.settings import load_settings
 from console.tables import latest_groups
-from streaming.endpoint import Endpoint
-from streaming.group_metrics import GroupMetrics
-from streaming.group_numbers import GroupReader
 from streaming.job import Job
-from streaming.log import Log, Tail
-from streaming.progress import ProgressListener, lag_records
-from streaming.schemas import GENERATIONS
-from streaming.tables import Tables
+from streaming.operations.endpoint import Endpoint
+from streaming.operations.group_metrics import GroupMetrics
+from streaming.operations.group_numbers import GroupReader
+from streaming.operations.progress import ProgressListener, lag_records
+from streaming.tables.delta import Tables
+from streaming.tables.log import Log, Tail
+from streaming.tables.schemas import GENERATIONS
 from tests.console_tables import BEGIN, group_row, write_empty, write_rows
 from tests.deployments import event, make_settings, story, totals, write_lines
 from tests.kafka_cluster import wait_until
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from conf.settings import Settings
-    from streaming.group_counts import GroupCounts
+    from streaming.operations.group_counts import GroupCounts
     from tests.kafka_cluster import KafkaBroker
 
 Row = dict[str, Any]

@@ -11,9 +11,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from assignors.connect_eager import assign_connect_eager
-from streaming.expected import same_owners
+from streaming.groups.observed.expected import same_owners
+from streaming.groups.observed.group import ObservedGroup
 from streaming.model import Input, Version
-from streaming.observed_groups import ObservedGroup
 from tests.connect_records import DELAY_MS, START_MS, Cluster, Sent, assignment, lists_of, record
 from tests.observed_inputs import advance_all, captured_versions, classic, versions, view
 

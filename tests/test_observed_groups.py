@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming.expected import recognise_client
+from streaming.groups.observed.expected import recognise_client
+from streaming.groups.observed.generations import generation_of_record
+from streaming.groups.observed.group import TOMBSTONE_WAIT_MS, ObservedGroup
 from streaming.model import EventOutcome, Input, Version, owned_pairs
-from streaming.observed_generations import generation_of_record
-from streaming.observed_groups import TOMBSTONE_WAIT_MS, ObservedGroup
 from tests.observed_inputs import (
     DATA,
     advance_all,

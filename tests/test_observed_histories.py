@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from assignors import REGISTRY, Assignment, AssignorMemory, Subscription, TopicMetadata
-from streaming.client_protocols import ConnectAssignment, ConnectMetadata
-from streaming.deltas import diff_versions
+from streaming.events.client_protocols import ConnectAssignment, ConnectMetadata
+from streaming.groups.deltas import diff_versions
+from streaming.groups.observed.generations import running_tasks
+from streaming.groups.observed.group import ObservedGroup
 from streaming.model import EventOutcome, Position, TopicState, Version
-from streaming.observed_generations import running_tasks
-from streaming.observed_groups import ObservedGroup
 from tests.observed_inputs import (
     Items,
     advance_all,
@@ -204,7 +204,7 @@ def distrustful(
 @pytest.fixture
 def _remembering(monkeypatch: pytest.MonkeyPatch) -> None:
     assignor = replace(REGISTRY["sticky"], function=distrustful)
-    monkeypatch.setattr("streaming.expected.get_assignor", lambda *_: assignor)
+    monkeypatch.setattr("streaming.groups.observed.expected.get_assignor", lambda *_: assignor)
 
 
 @pytest.mark.usefixtures("_remembering")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from streaming.groups.observed.group import ObservedGroup
 from streaming.model import EventOutcome, Input, Position, TopicState
-from streaming.observed_groups import ObservedGroup
 from tests.observed_inputs import (
     ORDERS_ID,
     advance_all,

@@ -18,12 +18,12 @@ import pytest
 from assignors import PluginError, Subscription, load_plugin
 from assignors.model import AssignorMemory
 from assignors.plugins import describe_failure
+from streaming.groups.observed.group import ObservedGroup
+from streaming.groups.plugin_process import LimitedPlugins, PluginTimeoutError, get_assignor
+from streaming.groups.rules import GroupRules
 from streaming.job import Job
 from streaming.model import TopicState, Version
-from streaming.observed_groups import ObservedGroup
-from streaming.plugin_process import LimitedPlugins, PluginTimeoutError, get_assignor
-from streaming.rules import GroupRules
-from streaming.tables import Tables
+from streaming.tables.delta import Tables
 from tests.assigning import topics_of
 from tests.deployments import event as line
 from tests.deployments import make_settings, totals, write_lines
@@ -164,7 +164,7 @@ def is_there(pid: int) -> bool:
 def test_no_process_is_left_when_the_job_is_killed() -> None:
     """With kill -9, while one plug-in loops for ever and another process waits for a question."""
     script = (
-        "from streaming import plugin_process as p\n"
+        "from streaming.groups import plugin_process as p\n"
         "from tests.test_plugin_limits import TOPICS, TWO, limited\n"
         "children = [p._Child(), p._Child()]\n"
         "print(*(child._process.pid for child in children), flush=True)\n"

@@ -36,10 +36,10 @@ from assignors import (
 )
 from assignors.plugins import KAFKAS_NAMES, describe_failure
 from conf import settings
-from streaming.connect_rounds import WIRE_NAMES
+from streaming.groups.computed.connect_rounds import WIRE_NAMES
+from streaming.groups.observed.group import ObservedGroup
+from streaming.groups.rules import AlertRule, GroupRules
 from streaming.model import TopicState, Version
-from streaming.observed_groups import ObservedGroup
-from streaming.rules import AlertRule, GroupRules
 from tests.assigning import topics_of
 from tests.observed_inputs import classic, classic_value, view
 from tests.playing import Player, event, join, moves, owned, tick, topic

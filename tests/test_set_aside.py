@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conf.settings import load_settings
-from streaming.batch import count_outcomes
-from streaming.events import parse_record
-from streaming.group_turn import GroupTurn
+from streaming.batches.batch import count_outcomes
+from streaming.events.parsing import parse_record
+from streaming.groups.rules import GroupRules
+from streaming.groups.set_aside import SetAside
+from streaming.groups.turn import GroupTurn
 from streaming.model import Input, Position
-from streaming.own_events import own_inputs
-from streaming.rules import GroupRules
-from streaming.set_aside import SetAside
+from streaming.sources.own_events import own_inputs
 from tests.observed_inputs import DATA, captured_inputs
 from tests.playing import Player, event, join, owned, tick, topic
 

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import pytest
 from deltalake import DeltaTable
 
-from streaming.schemas import SCHEMA_BY_TABLE
-from streaming.tables import Tables
+from streaming.tables.delta import Tables
+from streaming.tables.schemas import SCHEMA_BY_TABLE
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -14,8 +14,8 @@ from deltalake import write_deltalake
 
 from streaming.job import Job
 from streaming.run import run_job
-from streaming.sources import file_names, lines_before, number_records, raw_stream, sources_of
-from streaming.tables import JobError, Tables
+from streaming.sources.streams import file_names, lines_before, number_records, raw_stream, sources_of
+from streaming.tables.delta import JobError, Tables
 from tests.deployments import contents, event, make_settings, story, totals, write_lines
 
 if TYPE_CHECKING:

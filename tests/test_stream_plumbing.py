@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming.batch import (
+from streaming.batches.batch import (
     Intake,
     apply_shared,
     compute_and_check,
@@ -24,15 +24,15 @@ from streaming.batch import (
     rejected_rows,
     rows_to_log,
 )
-from streaming.events import Rejection
-from streaming.executors import shard_of
-from streaming.log import LOG_APP, SNAPSHOT_APP, BatchIdentity, Log, Tail, topic_state_of, topic_struct
+from streaming.batches.executors import shard_of
+from streaming.events.parsing import Rejection
 from streaming.model import Input, Position, TopicState
-from streaming.publish import PUBLISH_APP, Outbox, flatten
-from streaming.schemas import SCHEMA_BY_TABLE
-from streaming.snapshots import Snapshots, _latest_rows, assignment_rows
-from streaming.sources import add_digests, count_blocks, digest_of, lines_before, number_records
-from streaming.tables import LOG, PUBLISHED, SNAPSHOTS, JobError, Tables
+from streaming.sources.streams import add_digests, count_blocks, digest_of, lines_before, number_records
+from streaming.tables.delta import LOG, PUBLISHED, SNAPSHOTS, JobError, Tables
+from streaming.tables.log import LOG_APP, SNAPSHOT_APP, BatchIdentity, Log, Tail, topic_state_of, topic_struct
+from streaming.tables.publish import PUBLISH_APP, Outbox, flatten
+from streaming.tables.schemas import SCHEMA_BY_TABLE
+from streaming.tables.snapshots import Snapshots, _latest_rows, assignment_rows
 
 Row = dict[str, Any]
 SECOND_US = 1_000_000

@@ -11,7 +11,7 @@ import pytest
 
 from conf.settings import Settings, load_settings
 from streaming.job import Job
-from streaming.tables import Tables
+from streaming.tables.delta import Tables
 from tests.corrupt_lines import corrupt_lines
 from tests.deployments import contents, event, make_settings, totals
 

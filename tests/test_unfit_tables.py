@@ -15,9 +15,9 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from streaming.job import Job
-from streaming.misfits import put_right
-from streaming.schemas import SCHEMA_BY_TABLE
-from streaming.tables import FORMAT, FORMAT_APP, LOG, PUBLISHED, SNAPSHOTS, JobError, Tables
+from streaming.operations.misfits import put_right
+from streaming.tables.delta import FORMAT, FORMAT_APP, LOG, PUBLISHED, SNAPSHOTS, JobError, Tables
+from streaming.tables.schemas import SCHEMA_BY_TABLE
 from tests.deployments import contents, make_settings, story, totals, write_lines
 from tests.test_stream_plumbing import Deployment, batch_row, group_row, topic_row
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from conf.settings import UpkeepSettings
-from streaming.log import SNAPSHOT_APP
-from streaming.publish import PUBLISH_APP, SINK_APP, SINK_TABLE
-from streaming.schemas import SCHEMA_BY_TABLE
-from streaming.tables import LOG, PUBLISHED, SNAPSHOTS, Tables
-from streaming.upkeep import Upkeep
+from streaming.tables.delta import LOG, PUBLISHED, SNAPSHOTS, Tables
+from streaming.tables.log import SNAPSHOT_APP
+from streaming.tables.publish import PUBLISH_APP, SINK_APP, SINK_TABLE
+from streaming.tables.schemas import SCHEMA_BY_TABLE
+from streaming.tables.upkeep import Upkeep
 from tests.kafka_cluster import wait_until
 
 NOW = datetime(2026, 11, 21, 13, 30, tzinfo=UTC)

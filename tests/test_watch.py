@@ -15,7 +15,7 @@ from rich.console import Console
 
 from console.errors import TablesError
 from console.watch import ORDINAL_BITS, Watch, show_live
-from streaming import log as job_log
+from streaming.tables import log as job_log
 from tests.console_tables import alert_struct, group_row, topic_row, write_empty, write_rows
 from tests.kafka_cluster import ROOT, wait_until
 

@@ -1,0 +1,1 @@
+"""Events advance groups: their turns, what moved, how even it is, which alerts it makes."""

@@ -1,0 +1,1 @@
+"""Groups that Counterpoise leads: it decides each generation."""

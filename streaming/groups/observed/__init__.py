@@ -1,0 +1,1 @@
+"""Groups that Kafka leads: what it decided, and what it should have."""

@@ -1,0 +1,1 @@
+"""What leaves the house beside the tables: a topic of deltas and generations."""
