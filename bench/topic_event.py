@@ -1,8 +1,9 @@
 """One event about a topic that 5,000 groups read: what it costs, and what finding those groups costs.
 
-Nine in ten of them name the topic, the rest read it by a pattern. Of the others, which stand beside
-them in the state and read other topics, one in ten has a pattern too, which does not match. The topic
-grows by a partition each round, so that every group that reads it makes a generation.
+Half of them name the topic, the rest read it by a pattern. Of the others, which stand beside them in
+the state, half have a pattern too, each its own, which does not match, and half name other topics. The
+topic grows by a partition each round, so that every group that reads it makes a generation; the job has
+to compute these groups and no more.
 
 Finding is measured by itself over the larger state, against reading the states of all its groups.
 """
@@ -29,6 +30,7 @@ from bench.running_job import (
     copy_groups,
     event_line,
     floor_query,
+    group_id_of,
     job_query,
     round_ms,
 )
@@ -36,8 +38,10 @@ from streaming.tables.delta import Tables
 from streaming.tables.log import Log, Tail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from pathlib import Path
+
+    from streaming.tables.log import GroupKey
 
 READERS = 5_000
 STATE_SIZES = (10_000, 100_000)
@@ -45,7 +49,6 @@ _BUILT = 1_000
 """Groups that the job builds, every other one a reader; the rest of the state are copies of them."""
 _TOPIC = "busy"
 _OTHERS = 20
-_BY_PATTERN = 10
 _WARM_UP_ROUNDS = 1
 _MOST_ROUNDS = 5
 
@@ -79,8 +82,10 @@ def run(scale: Scale, say: Callable[[str], None]) -> list[Figure]:
                     name = f"{number:06d}-{size:06d}.jsonl"
                     floor_s = floor.take(name, [line])
                     seconds, stages = jobs[size].take(name, [line])
-                    if stages["groups"] < READERS:
-                        raise RuntimeError(f"the event touched {stages['groups']} groups of {READERS}")
+                    if stages["groups"] != READERS:
+                        raise RuntimeError(
+                            f"{stages['groups']} groups were computed, {READERS} read the topic"
+                        )
                     if number >= _WARM_UP_ROUNDS:
                         found.floor.append(floor_s)
                         found.job.append(seconds)
@@ -107,10 +112,15 @@ def _is_reader(group: int) -> bool:
 
 
 def _reads(group: int) -> dict[str, Any]:
-    """Subscribe a group, by name or by a pattern."""
-    topic = _TOPIC if _is_reader(group) else f"topic-{group // 2 % _OTHERS}"
-    is_by_pattern = group // 2 % _BY_PATTERN == 0
-    return {"topics_pattern": f"{topic}.*"} if is_by_pattern else {"topics": [topic]}
+    """Subscribe a group, by name or by a pattern.
+
+    A copy's id comes in the place of its original's, in its pattern too: no two groups have one in common.
+    """
+    is_by_pattern = group // 2 % 2 == 0
+    if not is_by_pattern:
+        return {"topics": [_TOPIC if _is_reader(group) else f"topic-{group // 2 % _OTHERS}"]}
+    own = f"of-{group_id_of(group)}-.*"
+    return {"topics_pattern": f"{_TOPIC}|{own}" if _is_reader(group) else own}
 
 
 def _finding(root: Path) -> Figure:
@@ -135,8 +145,19 @@ def _finding(root: Path) -> Figure:
         against="reading the state of every group",
         against_seconds=statistics.median(all_states[_WARM_UP_ROUNDS:]),
         samples=_MOST_ROUNDS,
-        details={"groups found": len(found), **_megabytes(tables)},
+        details={"groups found": len(found), **_patterns(tables, found), **_megabytes(tables)},
     )
+
+
+def _patterns(tables: Tables, found: Collection[GroupKey]) -> dict[str, float]:
+    """Count the groups with a pattern, those found among them, and the distinct patterns."""
+    groups = tables.read("groups", ["cluster", "group_id", "topics_patterns"]).to_pylist()
+    by_pattern = [row for row in groups if row["topics_patterns"]]
+    return {
+        "groups with a pattern": len(by_pattern),
+        "found by a pattern": sum((row["cluster"], row["group_id"]) in found for row in by_pattern),
+        "distinct patterns": len({name for row in by_pattern for name in row["topics_patterns"]}),
+    }
 
 
 def _megabytes(tables: Tables) -> dict[str, float]:

@@ -29,11 +29,12 @@ from streaming.operations.report import JobReport
 from streaming.sinks.kafka import sinks_of
 from streaming.sources.cluster_metadata import ClusterMetadata
 from streaming.sources.kafka import admin_options_of, count_and_filter, records_read
-from streaming.sources.own_events import OwnEvents, own_inputs, time_advanced
-from streaming.sources.streams import TICKS, ParseRules, raw_stream, sources_of
+from streaming.sources.own_events import own_inputs, time_advanced
+from streaming.sources.streams import ParseRules, raw_stream, sources_of
 from streaming.tables.delta import JobError, Tables, absolute_location
 from streaming.tables.lease import Lease
 from streaming.tables.log import BatchIdentity, Log, Tail, groups_of_type
+from streaming.tables.own_events import OwnEvents
 from streaming.tables.publish import Outbox
 from streaming.tables.snapshots import Snapshots
 from streaming.tables.upkeep import Upkeep
@@ -91,6 +92,7 @@ class Job:
         put_right(self.tables)
         self._log = Log(self.tables)
         check_checkpoint(spark, settings.job.checkpoint_location, self._log, self.tables, adopt=adopt)
+        self._own = OwnEvents(self.tables, self._log)
         self._outbox = Outbox(self.tables, self._log)
         self._outbox.catch_up()
         self._tail = Tail(self.tables, self._log)
@@ -145,9 +147,8 @@ class Job:
             sinks_of(self._settings, lambda: self._is_stopping or (stop is not None and stop.is_set()))
         )
         self._report.health.reach("sinks")
-        own = OwnEvents(f"{self.tables.root}/{TICKS}")
         # Before the first batch, which needs the partition counts of what it reads.
-        own.write(self._look_at_clusters())
+        self._own.write(self._look_at_clusters())
         frame = raw_stream(self._spark, list(self._parse_rules.sources.values()), self._settings)
         writer = frame.writeStream.foreachBatch(self._take_batch).option(
             "checkpointLocation", absolute_location(settings.checkpoint_location)
@@ -160,7 +161,7 @@ class Job:
             )
         query = writer.start()
         self._report.health.begin(str(query.id))
-        duties = Duties() if once else self._duties(own)
+        duties = Duties() if once else self._duties()
         try:
             while not query.awaitTermination(1):
                 if stop is not None and stop.is_set():
@@ -202,15 +203,15 @@ class Job:
                 self._failure = error
                 raise
 
-    def _duties(self, own: OwnEvents) -> Duties:
+    def _duties(self) -> Duties:
         """List what is done now and then beside the batches."""
         duties = Duties()
         # As often as the cluster that wants it most often.
         looks = [self._settings.clusters[name].metadata_interval_s for name in self._metadata]
         look_every_s = min((seconds for seconds in looks if seconds), default=0.0)
-        duties.add(look_every_s, lambda: own.write(self._look_at_clusters()))
+        duties.add(look_every_s, lambda: self._own.write(self._look_at_clusters()))
         tick_every_s = self._settings.job.tick_interval_s
-        duties.add(tick_every_s, lambda: own.write(time_advanced(sorted(self._clusters))))
+        duties.add(tick_every_s, lambda: self._own.write(time_advanced(sorted(self._clusters))))
         duties.add(self._settings.upkeep.every_s, self._upkeep.begin)
         return duties
 

@@ -27,7 +27,6 @@ from typing import Any, Self
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import (
     AclBinding,
-    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -411,20 +410,6 @@ class KafkaBroker(_Server):
         )
         for made in self.admin.create_acls([binding]).values():
             made.result(timeout=20)
-
-    def revoke(self, user: str, operation: str, *, group: str) -> None:
-        """Take back what `allow` gave for a group, if it did."""
-        given = AclBindingFilter(
-            ResourceType.GROUP,
-            group,
-            ResourcePatternType.LITERAL,
-            f"User:{user}",
-            None,
-            AclOperation[operation],
-            AclPermissionType.ALLOW,
-        )
-        for gone in self.admin.delete_acls([given]).values():
-            gone.result(timeout=20)
 
     def create_topic(self, topic: str, partitions: int, **config: str) -> None:
         """Make a topic and wait until it has its partitions; a config's dots are written as underscores."""

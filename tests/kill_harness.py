@@ -2,7 +2,8 @@
 
 A life is a process `counterpoise run`, with `--once` or without, over input that lies there from the
 start, one file of each source a batch. So the tables after any number of kills can be held against
-those of one run that nobody disturbed.
+those of one run that nobody disturbed. Lives may be forked (tests/forked_lives.py) where the reading of
+code is not what is to be killed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
@@ -30,6 +31,7 @@ from streaming.tables.delta import LOG, Tables
 from streaming.tables.lease import look_at_lease
 from streaming.tables.log import LOG_APP
 from tests.deployments import Row, contents, event, totals, write_lines
+from tests.forked_lives import ForkedLife, ForkingProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,6 +73,10 @@ _QUICK_START = {
     "spark.options.spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 """Most of a life is the start of a JVM: these halve it."""
+
+_JARS, _JAVA = "spark.options.spark.jars", "spark.options.spark.driver.extraJavaOptions"
+
+Life = subprocess.Popen[bytes] | ForkedLife
 
 _LONGEST_S = 600.0
 _LONGEST_END_S = 30.0
@@ -132,6 +138,25 @@ def cuts_of(settings: Settings) -> Cuts:
     )
 
 
+def quick_start(spark: SparkSession) -> dict[str, str]:
+    """Give the settings with which a job on files starts a small JVM of its own quickly.
+
+    Its jars are those of the session: looking them up in Maven's way takes seconds of each start.
+    """
+    jars = spark.sparkContext.getConf().get("spark.jars", "").split(",")
+    return {**_QUICK_START, "spark.packages": "[]", _JARS: ",".join(jar for jar in jars if "/io." in jar)}
+
+
+def with_archive(quick: Mapping[str, str], java_option: str) -> dict[str, str]:
+    """Put the jars on Java's own class path, the only one whose classes an archive takes."""
+    paths = (jar.removeprefix("file:").replace("///", "/") for jar in quick[_JARS].split(","))
+    return {
+        _JARS: "",
+        "spark.options.spark.driver.extraClassPath": ":".join(paths),
+        _JAVA: f"{quick[_JAVA]} {java_option}",
+    }
+
+
 class Recording:
     """Input of two sources, and the tables of one undisturbed run over it."""
 
@@ -140,9 +165,7 @@ class Recording:
         self.directory = directory
         self.batches = files
         self.records = write_story(directory / "events", files) + write_captured(directory / "offsets", files)
-        self.jars = ",".join(
-            jar for jar in spark.sparkContext.getConf().get("spark.jars", "").split(",") if "/io." in jar
-        )
+        self.quick_start = quick_start(spark)
         settings = self.settings(directory / "whole")
         Job(spark, settings).run(once=True)
         self._spark = spark
@@ -189,20 +212,22 @@ class Recording:
 class Lives:
     """The lives of one job on one set of tables, one after another."""
 
-    def __init__(self, recording: Recording, root: Path, **more: str) -> None:
+    def __init__(self, recording: Recording, root: Path, *, classes: Path | None = None, **more: str) -> None:
         """Begin with no tables.
 
         Args:
             recording: what is read.
             root: where the tables and what the lives say go.
+            classes: what `archive_classes` made; then lives are forked.
             more: further settings, with __ for the dot.
         """
         self._settings = recording.settings(root, **more)
         self._recording = recording
         self._root = root
-        # The jars are at hand: looking them up in Maven's way takes seconds of each start.
-        quick = {**_QUICK_START, "spark.packages": "[]", "spark.options.spark.jars": recording.jars}
-        self._options = {**recording.options(root, **more), **quick}
+        self._options = {**recording.options(root, **more), **recording.quick_start}
+        self._classes = classes
+        self._running = ExitStack()
+        self._forking: ForkingProcess | None = None
         self._start_s = 5.0
         self._groups: list[int] = []
         self.kills = 0
@@ -210,13 +235,19 @@ class Lives:
 
     def __enter__(self) -> Self:
         """Give itself."""
+        if self._classes is not None:
+            self._forking = self._running.enter_context(ForkingProcess())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Wait until nothing that a killed life started is left; what does not end is killed."""
-        patience_until = time.monotonic() + _LONGEST_END_S
+        self._running.close()
+        self._wait_for_the_dead(_LONGEST_END_S)
+
+    def _wait_for_the_dead(self, patience_s: float) -> None:
+        patience_until = time.monotonic() + patience_s
         for group in self._groups:
             with suppress(ProcessLookupError):
                 while time.monotonic() < patience_until:
@@ -285,8 +316,28 @@ class Lives:
 
     def finish(self) -> None:
         """Live undisturbed to the end of the input, and hold every table against the undisturbed run's."""
+        self.live_on()
+        self.hold_tables_against_the_whole()
+
+    def live_on(self) -> None:
+        """Live undisturbed to the end of the input."""
         with self._log() as log:
             self._expect(self._begin(log, once=True), 0, "the last life")
+
+    def archive_classes(self) -> Path:
+        """Live undisturbed to the end of the input, and put all classes of the JVM into an archive.
+
+        Source: JEP 350 (dynamic class data sharing); a JVM that cannot use the archive goes without.
+        """
+        file = self._root / "classes.jsa"
+        self._options |= with_archive(self._options, f"-XX:ArchiveClassesAtExit={file}")
+        self.live_on()
+        self._wait_for_the_dead(_LONGEST_S)
+        assert file.exists(), self._told()
+        return file
+
+    def hold_tables_against_the_whole(self) -> None:
+        """Hold every table against the undisturbed run's."""
         found = contents(self._settings)
         whole, counts = self._recording.whole(cuts_of(self._settings))
         for table, rows in whole.items():
@@ -301,24 +352,30 @@ class Lives:
     def _log(self) -> BinaryIO:
         return (self._root / "lives.log").open("ab")
 
-    def _begin(self, log: BinaryIO, *, once: bool, crash_at: str = "") -> subprocess.Popen[bytes]:
-        options = [part for key, value in self._options.items() for part in ("--set", f"{key}={value}")]
+    def _begin(self, log: BinaryIO, *, once: bool, crash_at: str = "") -> Life:
+        settings = dict(self._options)
+        if self._forking is not None:
+            settings |= with_archive(settings, f"-XX:SharedArchiveFile={self._classes}")
+        options = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+        arguments = ["run", "--conf", str(self._root / "conf.toml"), *options, *(["--once"] if once else [])]
+        environ = {**os.environ, "COUNTERPOISE_CRASH_AT": crash_at}
+        if self._forking is not None:
+            forked = self._forking.begin(arguments, environ, Path(log.name))
+            self._groups.append(forked.pid)
+            return forked
         life = subprocess.Popen(
-            [
-                str(Path(sys.executable).with_name("counterpoise")),
-                "run", "--conf", str(self._root / "conf.toml"), *options, *(["--once"] if once else []),
-            ],
-            env={**os.environ, "COUNTERPOISE_CRASH_AT": crash_at},
+            [str(Path(sys.executable).with_name("counterpoise")), *arguments],
+            env=environ,
             cwd=ROOT,
             stdout=log,
             stderr=log,
             # A group of its own: one signal reaches the JVM too, and none of ours.
             start_new_session=True,
-        )  # fmt: skip
+        )
         self._groups.append(life.pid)
         return life
 
-    def _wait(self, life: subprocess.Popen[bytes], moment: float) -> None:
+    def _wait(self, life: Life, moment: float) -> None:
         if moment <= 1:
             self._sleep(life, moment * self._start_s)
             return
@@ -329,7 +386,7 @@ class Lives:
         self._start_s = time.monotonic() - began
         self._sleep(life, (moment - 1) * self._start_s)
 
-    def _sleep(self, life: subprocess.Popen[bytes], seconds: float) -> None:
+    def _sleep(self, life: Life, seconds: float) -> None:
         with suppress(subprocess.TimeoutExpired):
             life.wait(seconds)
 
@@ -337,13 +394,13 @@ class Lives:
         seen = look_at_lease(self._settings.job.tables)
         return seen.token if seen else 0
 
-    def _expect(self, life: subprocess.Popen[bytes], codes: int | tuple[int, ...], what: str) -> None:
+    def _expect(self, life: Life, codes: int | tuple[int, ...], what: str) -> None:
         try:
             code = life.wait(_LONGEST_S)
         finally:
             if life.poll() is None:
                 os.killpg(life.pid, signal.SIGKILL)
-                life.wait()
+                life.wait(_LONGEST_END_S)
         allowed = codes if isinstance(codes, tuple) else (codes,)
         assert code in allowed, f"{what}: exit code {code}, not {allowed}: {self._told()}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,29 +41,56 @@ UPKEEP_POINTS = ("inside_upkeep", "inside_upkeep:5")
 EXECUTOR_POINTS = (
     "after_fence", "before_log", "after_log", "after_events", "inside_snapshot", "before_spark_commit"
 )  # fmt: skip
+HALF = 9
 FILES = 24
+FILES_OF_A_HALF = 14
 LONG = 80
 KILLS = 200
 """At random moments in `make soak`; each costs the start of a JVM."""
 
 
+def first_half(lives: Lives) -> None:
+    """Be killed at each of the first points in turn, in upkeep and at work, be stopped, and live on."""
+    for number, point in enumerate(DRIVER_POINTS[:HALF]):
+        lives.die_at(point, once=number % 2 == 0)
+    lives.die_at(UPKEEP_POINTS[0], once=False)
+    lives.kill(1.2, once=False, whole_group=False)
+    lives.stop(0.9)
+    lives.live_on()
+
+
+def second_half(lives: Lives) -> None:
+    """Likewise at the other points, in upkeep, stopped at work and killed at the start."""
+    for number, point in enumerate(DRIVER_POINTS[HALF:]):
+        lives.die_at(point, once=number % 2 == 0)
+    lives.die_at(UPKEEP_POINTS[1], once=False)
+    lives.stop(1.3)
+    lives.kill(0.8, once=False, whole_group=True)
+    lives.live_on()
+
+
 def test_killed_at_every_point_the_tables_end_the_same(spark: SparkSession, tmp_path: Path) -> None:
     """Each life is killed one point further, or stopped, and recovers what the life before it left behind.
 
-    Every other life is one of `counterpoise run` without end; upkeep goes on in those only.
+    Every other life is one of `counterpoise run` without end; upkeep goes on in those only. Two jobs live
+    side by side, each on tables of its own.
     """
-    recording = Recording(spark, tmp_path / "in", FILES)
-    with Lives(recording, tmp_path / "killed", **DRIVER) as lives:
-        for number, point in enumerate(DRIVER_POINTS):
-            lives.die_at(point, once=number % 2 == 0)
-        for point in UPKEEP_POINTS:
-            lives.die_at(point, once=False)
-        lives.kill(1.2, once=False, whole_group=False)
-        lives.kill(0.8, once=False, whole_group=True)
-        lives.stop(1.3)
-        lives.stop(0.9)
-        lives.finish()
-        assert lives.kills == 20
+    small = Recording(spark, tmp_path / "small", 2)
+    with Lives(small, tmp_path / "archived") as lives, ThreadPoolExecutor(1) as pool:
+        archived = pool.submit(lives.archive_classes)
+        recording = Recording(spark, tmp_path / "in", FILES_OF_A_HALF)
+        classes = archived.result()
+    with (
+        Lives(recording, tmp_path / "first", classes=classes, **DRIVER) as first,
+        Lives(recording, tmp_path / "second", classes=classes, **DRIVER) as second,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        for ended in [pool.submit(first_half, first), pool.submit(second_half, second)]:
+            ended.result()
+    classes.unlink()  # More than a hundred megabytes.
+    for lives in (first, second):
+        lives.hold_tables_against_the_whole()
+    assert first.kills + second.kills == 20
 
 
 @pytest.mark.slow

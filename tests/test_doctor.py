@@ -58,7 +58,10 @@ def counterpoise(*arguments: str, **options: Any) -> subprocess.CompletedProcess
 
 
 class Patient:
-    """A deployment on disk, made without Spark: six batches, a checkpoint as Spark leaves it, one input."""
+    """A deployment on disk, made without Spark: six batches, a checkpoint as Spark leaves it, one input.
+
+    Where the folder has batches already, only what is missing is written, as after a restart.
+    """
 
     def __init__(self, folder: Path, batches: int = BATCHES) -> None:
         self.folder = folder
@@ -80,7 +83,7 @@ class Patient:
         self.checkpoint = Path(self.settings.job.checkpoint_location)
         write_lines(folder / "in", {"a.jsonl": ["{}"]})
         for part in ("offsets", "commits"):
-            (self.checkpoint / part).mkdir(parents=True)
+            (self.checkpoint / part).mkdir(parents=True, exist_ok=True)
         (self.checkpoint / "metadata").write_text('{"id":"one"}')
         self.job = LeasedDeployment(self.tables, 3600)
         self.advance(batches)
@@ -128,9 +131,16 @@ def told(finding: Finding) -> str:
     return f"{finding.level} {finding.check} {finding.about}: {finding.found}; {finding.advice}"
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a good deployment, to be copied."""
+    return Patient(tmp_path_factory.mktemp("written")).folder
+
+
 @pytest.fixture
-def patient(tmp_path: Path) -> Patient:
-    """Give a good deployment."""
+def patient(written: Path, tmp_path: Path) -> Patient:
+    """Give a good deployment of a test's own."""
+    shutil.copytree(written, tmp_path, dirs_exist_ok=True)
     return Patient(tmp_path)
 
 

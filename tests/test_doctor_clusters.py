@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,19 +23,33 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.live
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+@contextmanager
+def a_broker(folder: Path) -> Iterator[KafkaBroker]:
     """Start a broker with two users: one may do what the README's commands allow, one nothing."""
-    users = ("doctor", "stranger")
-    with KafkaBroker(tmp_path_factory.mktemp("kafka") / "broker", users=users) as running:
-        for topic in ("member-events", "out", "other"):
+    with KafkaBroker(folder, users=("doctor", "stranger")) as running:
+        for topic in ("member-events", "out", "other", "ahead"):
             running.create_topic(topic, 2)
-        running.allow("doctor", "READ", topic="member-events")
+        for topic in ("member-events", "ahead"):
+            running.allow("doctor", "READ", topic=topic)
         running.allow("doctor", "WRITE", topic="out")
         running.allow("doctor", "DESCRIBE", topic="*")
         running.allow("doctor", "DESCRIBE", group="*")
         running.produce("member-events", {0: [b"{}"]})
         yield running
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """Start a broker that nobody asks for a group: in the end Kafka has not made the groups' topic."""
+    with a_broker(tmp_path_factory.mktemp("kafka") / "broker") as running:
+        yield running
+        assert "__consumer_offsets" not in running.admin.list_topics(timeout=10).topics
+
+
+@pytest.fixture
+def quick_to_give_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait a fifth as long for an answer that does not come."""
+    monkeypatch.setattr("streaming.sources.cluster_metadata.REQUEST_TIMEOUT_S", 2.0)
 
 
 def look(
@@ -90,7 +105,7 @@ def test_a_cluster_that_lets_us_is_good(broker: KafkaBroker, tmp_path: Path) -> 
     findings = look(broker, tmp_path)
     assert words(findings) == []
     told_of = {(f.check, f.about): f.found for f in findings}
-    assert told_of["cluster", "default"] == "it answers, and tells of 3 topics"
+    assert told_of["cluster", "default"] == "it answers, and tells of 4 topics"
     assert told_of["source", "groups"].startswith("topic 'member-events', 2 partitions, newest record ")
     assert told_of["sink", "answers"] == "topic 'out', 2 partitions"
     assert set(broker.admin.list_topics(timeout=10).topics) == before
@@ -131,6 +146,7 @@ def test_a_login_that_may_nothing(broker: KafkaBroker, tmp_path: Path) -> None:
     assert len(found) == 4
 
 
+@pytest.mark.usefixtures("quick_to_give_up")
 def test_a_wrong_password_and_an_address_where_nobody_is(broker: KafkaBroker, tmp_path: Path) -> None:
     """Both do not answer, each for its reason; no password is shown."""
     [refused] = words(look(broker, tmp_path, login={"sasl.password": "not-the-password"}))
@@ -162,9 +178,6 @@ def test_options_that_cannot_be_used(
 
 def test_clocks_that_are_apart(broker: KafkaBroker, tmp_path: Path) -> None:
     """A record from an hour ahead means that this machine's clock, or a producer's, is wrong."""
-    broker.create_topic("ahead", 2)
-    broker.allow("doctor", "READ", topic="ahead")
-    broker.allow("doctor", "READ", group="*")
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce("ahead", b"{}", partition=1, timestamp=time.time_ns() // 1_000_000 + 3_600_000)
     assert producer.flush(20) == 0
@@ -173,20 +186,20 @@ def test_clocks_that_are_apart(broker: KafkaBroker, tmp_path: Path) -> None:
     assert "min ahead of this machine's clock; set the clocks (NTP)" in line
 
 
-def test_spark_s_own_group_needs_a_right_too(broker: KafkaBroker, tmp_path: Path) -> None:
+def test_spark_s_own_group_needs_a_right_too(tmp_path: Path) -> None:
     """Once there are groups, a source of events is asked for the right to read as one; others need none."""
-    broker.revoke("doctor", "READ", group="*")
+    with a_broker(tmp_path / "broker") as broker:
 
-    def makes_the_groups_topic() -> bool:
-        [future] = broker.admin.describe_consumer_groups(["any"]).values()
-        return future.exception(timeout=20) is None  # not while its coordinator comes up
+        def makes_the_groups_topic() -> bool:
+            [future] = broker.admin.describe_consumer_groups(["any"]).values()
+            return future.exception(timeout=20) is None  # not while its coordinator comes up
 
-    wait_until(makes_the_groups_topic, 30, "no group can be described")
-    wait_until(lambda: words(look(broker, tmp_path)), 30, "the right was not missed")
-    [line] = words(look(broker, tmp_path))
-    assert "not let this user read as a group counterpoise-source-...; allow it: kafka-acls --add" in line
-    assert "--operation Read --group counterpoise-source --resource-pattern-type prefixed" in line
-    broker.allow("doctor", "READ", topic="__consumer_offsets")
-    assert words(look(broker, tmp_path, format="offsets", topic="__consumer_offsets")) == []
-    broker.allow("doctor", "READ", group="*")
-    assert words(look(broker, tmp_path)) == []
+        wait_until(makes_the_groups_topic, 30, "no group can be described")
+        wait_until(lambda: words(look(broker, tmp_path)), 30, "the right was not missed")
+        [line] = words(look(broker, tmp_path))
+        assert "not let this user read as a group counterpoise-source-...; allow it: kafka-acls --add" in line
+        assert "--operation Read --group counterpoise-source --resource-pattern-type prefixed" in line
+        broker.allow("doctor", "READ", topic="__consumer_offsets")
+        assert words(look(broker, tmp_path, format="offsets", topic="__consumer_offsets")) == []
+        broker.allow("doctor", "READ", group="*")
+        assert words(look(broker, tmp_path)) == []

@@ -24,8 +24,11 @@ from streaming.operations.health import JobHealth
 from streaming.tables.delta import JobError
 from streaming.tables.log import LOG_APP, SNAPSHOT_APP
 from tests.deployments import event, write_lines
+from tests.kill_harness import quick_start
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from conf.operations import HttpSettings
 
 ROOT = Path(__file__).parents[1]
@@ -227,7 +230,7 @@ def free_port() -> int:
 
 
 @pytest.mark.spark
-def test_a_real_job_becomes_ready_and_ends_with_0_on_sigterm(tmp_path: Path) -> None:
+def test_a_real_job_becomes_ready_and_ends_with_0_on_sigterm(spark: SparkSession, tmp_path: Path) -> None:
     """Two clusters, one endpoint: alive from the start, ready after both's first batch; then SIGTERM.
 
     Both end in good order: what was logged is what was committed, the snapshots stand at it, and every
@@ -240,7 +243,6 @@ def test_a_real_job_becomes_ready_and_ends_with_0_on_sigterm(tmp_path: Path) -> 
         "trigger_interval_s = 0.5\ntick_interval_s = 1.0\n"
         f'[http]\nbind = "127.0.0.1:{port}"\n'
         f'[log]\nformat = "json"\njvm_output = "{tmp_path}/jvm.log"\n'
-        '[spark.options]\n"spark.driver.memory" = "1g"\n'
     )
     clusters = ("east", "west")
     for cluster in clusters:
@@ -253,8 +255,9 @@ def test_a_real_job_becomes_ready_and_ends_with_0_on_sigterm(tmp_path: Path) -> 
         )
     (tmp_path / "job.toml").write_text(text)
     environ = {name: value for name, value in os.environ.items() if not name.startswith("COUNTERPOISE_")}
+    quick = [part for key, value in quick_start(spark).items() for part in ("--set", f"{key}={value}")]
     process = subprocess.Popen(
-        [sys.executable, "-m", "console.cli", "run", "--conf", str(tmp_path / "job.toml")],
+        [sys.executable, "-m", "console.cli", "run", "--conf", str(tmp_path / "job.toml"), *quick],
         cwd=ROOT,
         env=environ,
         stdout=subprocess.DEVNULL,

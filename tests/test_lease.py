@@ -26,7 +26,7 @@ from streaming.tables.delta import LOG, JobError, Tables
 from streaming.tables.lease import LEASE, LEASE_APP, Lease
 from streaming.tables.log import LOG_APP
 from tests.deployments import contents, make_settings, totals
-from tests.kill_harness import RUN, write_story
+from tests.kill_harness import RUN, quick_start, write_story
 from tests.test_stream_plumbing import Deployment, group_row, topic_row
 
 if TYPE_CHECKING:
@@ -375,7 +375,8 @@ class TestOvertaken:
         Job(spark, whole).run(once=True)
         both = make_settings(tmp_path / "both", **options)
         places = {"job.tables": both.job.tables, "job.checkpoint_location": both.job.checkpoint_location}
-        settings = [f"{key}={value}" for key, value in (options | places).items()]
+        own = options | places | quick_start(spark)
+        settings = [f"{key}={value}" for key, value in own.items()]
         with process(RUN, str(tmp_path / "both" / "conf.toml"), *settings, **{SLEEP_AT: point}) as sleeper:
             wait_until_asleep(sleeper)
             Job(spark, both).run(once=True)

@@ -351,7 +351,7 @@ def test_a_job_s_metrics_account_for_all_that_it_wrote(spark: SparkSession, tmp_
         ("default", "2", "3"): 1,
     }
     times = tables.read("events", ["event_time", "source"]).to_pylist()
-    newest = max(row["event_time"].timestamp() for row in times if row["source"] != "_ticks")
+    newest = max(row["event_time"].timestamp() for row in times if row["source"] != "_own_events")
     assert found["kafka_group_monitor_last_record_timestamp_seconds"] == {("default",): newest}
 
     left = event("member_left", 500, group_id="g5", member_id="m1")

@@ -27,6 +27,7 @@ from streaming.tables.delta import Tables
 from tests.assigning import topics_of
 from tests.deployments import event as line
 from tests.deployments import make_settings, totals, write_lines
+from tests.kill_harness import RUN, quick_start
 from tests.observed_inputs import classic, classic_value, view
 from tests.playing import Player, join, topic
 
@@ -251,18 +252,10 @@ def test_a_group_that_takes_too_long_waits_and_the_others_go_on(
     assert alert["status"] == "resolved"
 
 
-RUN = """
-import sys
-from pathlib import Path
-from conf.settings import load_settings
-from streaming.run import run_job
-options = dict(option.split("=", 1) for option in sys.argv[2:])
-run_job(load_settings(Path(sys.argv[1]), {}, options), once=True, adopt=False)
-"""
-
-
 @pytest.mark.spark
-def test_what_the_clock_decided_is_not_decided_again_after_a_kill(tmp_path: Path) -> None:
+def test_what_the_clock_decided_is_not_decided_again_after_a_kill(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """Killed behind the commit, the next life reads back that a group was set aside; it would do now."""
     flag = tmp_path / "flag"
     flag.touch()
@@ -274,6 +267,7 @@ def test_what_the_clock_decided_is_not_decided_again_after_a_kill(tmp_path: Path
         "groups.plugins.slow": "tests.slow_plugins:wait_while_told",
         "groups.plugin_timeout_s": "2.0",
         "sources.events.max_files_per_trigger": "1",
+        **quick_start(spark),
     }
     arguments = [str(tmp_path / "job" / "conf.toml"), *(f"{name}={value}" for name, value in options.items())]
     for point, ends_with in (("after_log", -signal.SIGKILL), ("", 0)):

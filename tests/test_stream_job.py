@@ -16,6 +16,8 @@ from streaming.job import Job
 from streaming.run import run_job
 from streaming.sources.streams import file_names, lines_before, number_records, raw_stream, sources_of
 from streaming.tables.delta import JobError, Tables
+from streaming.tables.log import Log
+from streaming.tables.own_events import OwnEvents
 from tests.deployments import contents, event, make_settings, story, totals, write_lines
 
 if TYPE_CHECKING:
@@ -31,8 +33,9 @@ class TestSources:
 
     def read(self, spark: SparkSession, settings: Settings, checkpoint: Path) -> dict[tuple[str, int], bytes]:
         """Run the sources once, return (name, line) -> bytes."""
-        sources = {s.name: s for s in sources_of(spark, settings, Tables(settings.job.tables).root)}
-        Path(sources["_ticks"].location).mkdir(exist_ok=True)
+        tables = Tables(settings.job.tables)
+        OwnEvents(tables, Log(tables))
+        sources = {s.name: s for s in sources_of(spark, settings, tables.root)}
         found: dict[tuple[str, int], bytes] = {}
         blocks: set[tuple[str, str, int]] = set()
 

@@ -14,6 +14,7 @@ from streaming.job import Job
 from streaming.tables.delta import Tables
 from tests.corrupt_lines import corrupt_lines
 from tests.deployments import contents, event, make_settings, totals
+from tests.kill_harness import write_in_order
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -161,16 +162,16 @@ def test_real_records_come_out_alike_on_both_paths(spark: SparkSession, tmp_path
 
 @pytest.mark.parametrize("size", [1, 7])
 def test_versions_do_not_depend_on_the_micro_batches(spark: SparkSession, tmp_path: Path, size: int) -> None:
-    """One ordered source, so many lines at a time or all at once, gives the same versions."""
+    """One ordered source, so many lines a batch or all at once, gives the same versions."""
     lines = (DEMO / "events" / "2-story.jsonl").read_text().splitlines()
     versions = []
     for name, chunk in (("whole", len(lines)), ("cut", size)):
-        settings = make_settings(tmp_path / name / "job")
-        source = tmp_path / name / "in"
-        source.mkdir()
-        for first in range(0, len(lines), chunk):
-            (source / f"{first:04d}.jsonl").write_text("\n".join(lines[first : first + chunk]) + "\n")
-            Job(spark, settings).run(once=True)
+        settings = make_settings(tmp_path / name / "job", **{"sources.events.max_files_per_trigger": "1"})
+        source, firsts = tmp_path / name / "in", range(0, len(lines), chunk)
+        write_in_order(source, {f"{first:04d}.jsonl": lines[first : first + chunk] for first in firsts})
+        job = Job(spark, settings)
+        job.run(once=True)
+        assert len(job.timings) == len(firsts)
         log = rows_of(
             settings, "generations", "kind", "cluster", "group_id", "event_time", "version", "generation_id",
             "phase", "is_final", "reason", "members", "assignment", "expected", "balance", "deltas", "checks",

@@ -8,7 +8,7 @@ group_id), and is advanced from its latest state and its events.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import IntEnum
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from streaming.batches.batch import Hold, rejected_rows
 from streaming.events.parsing import Rejection
+from streaming.events.patterns import ChangedTopics
 from streaming.events.stretches import Stretches
 from streaming.garbage import look_for_cycles_rarely
 from streaming.groups.advance import GroupWork, advance_groups
@@ -62,6 +63,7 @@ the tag says state, the text of a group's logged state. `record_time_ms` only fo
 
 COMPUTED = GENERATIONS.append(pa.field("ordinal", pa.int64()))
 KEY = ["cluster", "group_id"]
+TOUCHED = pa.schema([PARSED.field(name) for name in ("shard", *KEY)])
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -128,16 +130,29 @@ def _describe(row: dict[str, Any], event: Input, rules: ParseRules, shards: int)
         row["record_time_ms"] = event.event_time_ms
 
 
-def sharder(shards: int) -> Callable[[Batches], Batches]:
-    """Make the step that puts each group's shard into the column `shard`, the first of three."""
+def toucher(changed_topics: Mapping[str, Collection[str]], shards: int) -> Callable[[Batches], Batches]:
+    """Make the step that finds the groups that a batch touches beside its own; columns shard and KEY.
 
-    def shard(batches: Batches) -> Batches:
+    Its input has KEY, is_touched, which says so of a group whose patterns need not be asked, and
+    topics_patterns.
+
+    Args:
+        changed_topics: cluster -> topics that changed.
+        shards: how many there are.
+    """
+
+    def touch(batches: Batches) -> Batches:
+        by_pattern = {cluster: ChangedTopics(topics) for cluster, topics in changed_topics.items()}
         for batch in batches:
-            keys = zip(*(batch.column(name).to_pylist() for name in KEY), strict=True)
-            found = pa.array([shard_of(cluster, group_id, shards) for cluster, group_id in keys], pa.int32())
-            yield pa.RecordBatch.from_arrays([found, *batch.columns[1:]], names=batch.schema.names)
+            columns = (batch.column(name).to_pylist() for name in (*KEY, "is_touched", "topics_patterns"))
+            touched = [
+                {"shard": shard_of(cluster, group_id, shards), "cluster": cluster, "group_id": group_id}
+                for cluster, group_id, is_touched, patterns in zip(*columns, strict=True)
+                if is_touched or by_pattern[cluster].match_any(patterns)
+            ]
+            yield pa.RecordBatch.from_pylist(touched, schema=TOUCHED)
 
-    return shard
+    return touch
 
 
 def computer(

@@ -27,7 +27,17 @@ from streaming.batches.batch import (
     make_batch_row,
     rows_to_log,
 )
-from streaming.batches.executors import COMPUTED, KEY, PARSED, Tag, computer, parser, rejecter, sharder
+from streaming.batches.executors import (
+    COMPUTED,
+    KEY,
+    PARSED,
+    TOUCHED,
+    Tag,
+    computer,
+    parser,
+    rejecter,
+    toucher,
+)
 from streaming.batches.tally import Tally, count_rows
 from streaming.crash_points import reach
 from streaming.model import Position
@@ -283,7 +293,8 @@ class LargeBatch:
         """
         events = parsed.where(F.col("tag") == Tag.EVENT)
         keys = events.select("shard", *KEY).distinct()
-        columns = [*KEY, "log_seq", "state", "group_kind", "subscribed_topics", "has_pattern", "next_timer"]
+        columns = [*KEY, "log_seq", "state", "group_kind", "subscribed_topics"]
+        columns += ["has_pattern", "topics_patterns", "next_timer"]
         snapshot = self._spark.read.format("delta").load(self._tables.location("groups")).select(*columns)
         tail = (
             self._spark.read.format("delta")
@@ -295,11 +306,13 @@ class LargeBatch:
         known = snapshot.unionByName(tail)
         condition = _touches(shared)
         if condition is not None:
-            touched = known.where(condition).select(*KEY).distinct().join(keys, KEY, "left_anti")
-            sharded = touched.select(F.lit(0).alias("shard"), *KEY).mapInArrow(
-                sharder(self._shards), keys.schema
+            touch = toucher(shared.changed_topics, self._shards)
+            touched = (
+                known.select(*KEY, condition.alias("is_touched"), "topics_patterns")
+                .where(F.col("is_touched") | _may_match(shared))
+                .mapInArrow(touch, from_arrow_schema(TOUCHED))
             )
-            keys = keys.unionByName(sharded)
+            keys = keys.unionByName(touched.distinct().join(keys, KEY, "left_anti"))
         states = (
             known.select(*KEY, "log_seq", "state")
             .join(keys, KEY)
@@ -355,11 +368,16 @@ class LargeBatch:
 
 
 def _touches(shared: SharedEvents) -> Column | None:
-    """Say in Spark's words what Tail.touched_groups says: whom a batch concerns beside its own groups."""
+    """Say in Spark's words what Tail.touched_groups says: whom a batch concerns beside its own groups.
+
+    Null is no. Patterns are matched by `toucher`; here a group only hears of all topics when its own are
+    not known.
+    """
     conditions = []
     for cluster, topics in shared.changed_topics.items():
         subscribed = F.arrays_overlap("subscribed_topics", F.array(*map(F.lit, sorted(topics))))
-        conditions.append((F.col("cluster") == cluster) & (F.col("has_pattern") | subscribed))
+        hears_all = F.col("has_pattern") & F.col("topics_patterns").isNull()
+        conditions.append((F.col("cluster") == cluster) & (hears_all | subscribed))
     for cluster, time_us in shared.ticks_us.items():
         due = F.col("next_timer") <= F.timestamp_micros(F.lit(time_us))
         conditions.append((F.col("cluster") == cluster) & due)
@@ -367,6 +385,11 @@ def _touches(shared: SharedEvents) -> Column | None:
         waits = F.col("next_timer").isNotNull() & (F.col("group_kind") == "observed")
         conditions.append(F.col("cluster").isin(*sorted(shared.waiting)) & waits)
     return reduce(lambda left, right: left | right, conditions) if conditions else None
+
+
+def _may_match(shared: SharedEvents) -> Column:
+    """Say which groups have a pattern that could take in a changed topic; null is no."""
+    return F.col("cluster").isin(*sorted(shared.changed_topics)) & (F.size("topics_patterns") > 0)
 
 
 def _number(rows: DataFrame, start: Column) -> DataFrame:

@@ -60,6 +60,7 @@ def version_columns(version: Version, since: Since) -> Row:
         since: for all that the version's members own.
     """
     subscribed = frozenset[str]().union(*version.subscribed.values())
+    patterns = {m.topics_pattern for m in version.members if m.topics_pattern is not None}
     return {
         "kind": version.kind,
         "event_time": version.event_time_ms * 1000,
@@ -81,7 +82,9 @@ def version_columns(version: Version, since: Since) -> Row:
         "expected_status": version.expected_status,
         "expected_note": version.expected_note,
         "subscribed_topics": sorted(subscribed),
-        "has_pattern": any(m.topics_pattern is not None for m in version.members),
+        "has_pattern": bool(patterns),
+        # What the patterns of an observed group take in its broker says: it is in `subscribed_topics`.
+        "topics_patterns": sorted(patterns) if version.group_kind == "computed" else [],
     }
 
 

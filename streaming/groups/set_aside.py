@@ -204,6 +204,7 @@ class SetAside:
             "reason": self.describe(),
             # Whatever happens in its cluster it must hear, and every tick may try it again.
             "has_pattern": True,
+            "topics_patterns": None,
             "next_timer": 0,
             "state": self.dump(),
         }

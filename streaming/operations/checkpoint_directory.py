@@ -34,6 +34,26 @@ class CheckpointDirectory(ABC):
         """List the batches of which a directory of notes has one."""
         return {int(note) for note in self._names(name) if note.isdecimal()}
 
+    def last_place(self) -> dict[str, Any] | None:
+        """Read where the last batch that was planned ends in the last of the sources, as Spark notes it.
+
+        None where nothing was planned, or that source had nothing yet.
+        """
+        planned = self.numbers("offsets")
+        text = self._text(f"offsets/{max(planned)}") if planned else None
+        # "v1", a line of the batch's own, then one for each source.
+        noted = (text or "").splitlines()[2:]
+        if not noted or noted[-1] == "-":
+            return None
+        try:
+            return dict(orjson.loads(noted[-1]))
+        except (ValueError, TypeError) as error:
+            raise JobError(
+                f"checkpoint {self.location}: its file `offsets/{max(planned)}` ends in {noted[-1][:80]!r}, "
+                "not what Spark writes; put back a whole copy, or move the directory away and run once with "
+                "--adopt"
+            ) from error
+
     def checkpoint_id(self) -> str | None:
         """Read the id under which the log knows the checkpoint, None when the directory has none."""
         text = self._text("metadata")

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from prometheus_client import Counter, Gauge, Histogram
 
 from streaming.events.parsing import UNKNOWN_RECORD
+from streaming.tables.own_events import OWN_EVENTS
 from streaming.tables.schemas import SCHEMA_BY_TABLE
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _NOT_STAGES = ("batch_id", "records", "groups", "path")
 
 _OUTCOMES = ("applied", "duplicate", "ignored", "rejected", "filtered")
 
-_OWN_SOURCES = ("_ticks", "_metadata")
+_OWN_SOURCES = (OWN_EVENTS, "_metadata")
 """Sources of events that the job makes itself, at its own clock's times."""
 
 _MOST_ERROR_KINDS = 100

@@ -23,6 +23,7 @@ from deltalake.exceptions import DeltaError
 from streaming.operations.checkpoint_directory import HadoopDirectory
 from streaming.tables.delta import LOG, PUBLISHED, SNAPSHOTS, JobError, Tables
 from streaming.tables.log import LOG_APP, SNAPSHOT_APP, BatchIdentity
+from streaming.tables.own_events import check_place
 from streaming.tables.publish import PUBLISH_APP
 
 if TYPE_CHECKING:
@@ -251,8 +252,13 @@ def check_directory(directory: CheckpointDirectory, log: Log, tables: Tables, *,
         )
     # What Spark does: a batch that was planned and not noted as done comes again.
     comes = max(planned) + (max(planned) in done) if planned else 0
-    if adopt or (not log.last_batch_seq and comes == 0):
-        return
+    if not adopt and (log.last_batch_seq or comes):
+        _check_batch(directory, comes, log, tables)
+    check_place(tables, directory.location, directory.last_place())
+
+
+def _check_batch(directory: CheckpointDirectory, comes: int, log: Log, tables: Tables) -> None:
+    """See that the batch that comes next is the log's last, or the one after it."""
     checkpoint_id = directory.checkpoint_id()
     if checkpoint_id is None:
         raise JobError(

@@ -2,18 +2,18 @@
 
 A timer must fire when no event comes, and must fire at the same place when the batch
 is replayed. So the clock never enters a computation: it is written as a `time_advanced`
-line into a directory that is one more source, logged, and gone through in source order.
-The same goes for what the admin API says of topics and groups: a replay needs no broker.
+row into a table that is one more source, logged, and gone through in source order
+(streaming/tables/own_events.py). The same goes for what the admin API says of topics and groups:
+a replay needs no broker.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
-import pyarrow.fs as pafs
 
 from streaming.events.parsing import Rejection, parse_record
 from streaming.model import Input, Position
@@ -22,28 +22,6 @@ IN_BATCH = "_metadata"
 """The source of events that the job put into a batch by itself; there is no such directory."""
 
 _LONGEST = 64 * 1024 * 1024
-
-
-class OwnEvents:
-    """Writes a file of events each time; Spark deletes those it has read."""
-
-    def __init__(self, directory: str) -> None:
-        """Make the directory."""
-        self._filesystem, self._directory = pafs.FileSystem.from_uri(directory)
-        self._filesystem.create_dir(self._directory, recursive=True)
-        self._last_ms = 0
-
-    def write(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """Write the events, if any, in a file that appears whole or not at all."""
-        lines = [orjson.dumps(event) + b"\n" for event in events]
-        if not lines:
-            return
-        # Names must rise, so a clock set back waits until it has caught up.
-        self._last_ms = now_ms = max(time.time_ns() // 1_000_000, self._last_ms + 1)
-        hidden = f"{self._directory}/.tick-{now_ms:013d}"
-        with self._filesystem.open_output_stream(hidden) as file:
-            file.write(b"".join(lines))
-        self._filesystem.move(hidden, f"{self._directory}/tick-{now_ms:013d}.jsonl")
 
 
 def time_advanced(clusters: Sequence[str]) -> list[dict[str, Any]]:

@@ -3,7 +3,8 @@
 A raw record has the columns
 
     source string        the source's name in the settings
-    path string          the file it stands in, as Spark names it (URI-encoded), or the Kafka topic
+    path string          the file it stands in, as Spark names it (URI-encoded), the Kafka topic, or of an
+                         event of the job's own its number, 13 digits
     block bigint         where the file's block begins that this row was read from; Kafka: -1
     partition int        Kafka's partition, -1 for a line or row
     offset bigint        Kafka's offset, -1 for a line or row
@@ -40,6 +41,7 @@ from streaming.events.parsing import Rejection, parse_record
 from streaming.model import Input, Position
 from streaming.sources.kafka import read_kafka
 from streaming.tables.delta import JobError, absolute_location
+from streaming.tables.own_events import OWN_EVENTS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,9 +49,6 @@ if TYPE_CHECKING:
 
     from conf.settings import Settings
     from streaming.events.stretches import Stretches
-
-TICKS = "_ticks"
-"""The name of the job's own source of time_advanced events, and of its directory among the tables."""
 
 _DIGEST_BYTES = 65_536
 _MODULUS = 1 << 64
@@ -75,8 +74,8 @@ RAW_COLUMNS = (
 class Source:
     """One source as the executors need to know it; picklable.
 
-    `kind` is "files", "delta" or "kafka". `location` is the directory or table, or
-    the Kafka topic; `root` is the directory as Spark spells it in a row's path.
+    `kind` is "files", "delta", "kafka" or, of the job's own events, "own". `location` is the directory
+    or table, or the Kafka topic; `root` is the directory as Spark spells it in a row's path.
     """
 
     name: str
@@ -86,7 +85,6 @@ class Source:
     root: str
     cluster: str
     max_files_per_trigger: int = 0
-    delete_when_read: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +114,7 @@ class ParseRules:
 
 
 def sources_of(spark: SparkSession, settings: Settings, tables_root: str) -> list[Source]:
-    """List the sources of the settings, then the job's own ticks."""
+    """List the sources of the settings, then the job's own events, which check_directory takes for last."""
     sources = [
         Source(
             name=source.name,
@@ -129,19 +127,15 @@ def sources_of(spark: SparkSession, settings: Settings, tables_root: str) -> lis
         )
         for source in settings.sources
     ]
-    ticks = f"{tables_root}/{TICKS}"
-    return [
-        *sources,
-        Source(
-            name=TICKS,
-            format="events",
-            kind="files",
-            location=ticks,
-            root=_as_spark_spells(spark, ticks),
-            cluster=settings.job.cluster,
-            delete_when_read=True,
-        ),
-    ]
+    own = Source(
+        name=OWN_EVENTS,
+        format="events",
+        kind="own",
+        location=f"{tables_root}/{OWN_EVENTS}",
+        root="",
+        cluster=settings.job.cluster,
+    )
+    return [*sources, own]
 
 
 def _as_spark_spells(spark: SparkSession, location: str) -> str:
@@ -174,8 +168,6 @@ def _read_files(spark: SparkSession, source: Source, _settings: Settings) -> Dat
     reader = spark.readStream.format("text").option("lineSep", "\n").option("recursiveFileLookup", "true")
     if source.max_files_per_trigger:
         reader = reader.option("maxFilesPerTrigger", source.max_files_per_trigger)
-    if source.delete_when_read:
-        reader = reader.option("cleanSource", "delete")
     metadata = F.col("_metadata")
     return _lines(reader.load(source.location), source, metadata["file_path"], metadata["file_block_start"])
 
@@ -194,6 +186,12 @@ def _read_delta(spark: SparkSession, source: Source, _settings: Settings) -> Dat
         )
     # Delta's stream offers no _metadata; these two functions read the same of the task's split.
     return _lines(rows, source, F.input_file_name(), F.input_file_block_start())
+
+
+def _read_own(spark: SparkSession, source: Source, _settings: Settings) -> DataFrame:
+    # Upkeep deletes rows that every batch has behind it, which is no news.
+    rows = spark.readStream.format("delta").option("skipChangeCommits", "true").load(source.location)
+    return _lines(rows, source, F.format_string("%013d", "number"), F.input_file_block_start())
 
 
 def _lines(rows: DataFrame, source: Source, path: Column, block: Column) -> DataFrame:
@@ -219,6 +217,7 @@ _READERS: Mapping[str, Callable[[SparkSession, Source, Settings], DataFrame]] = 
     "files": _read_files,
     "delta": _read_delta,
     "kafka": _read_kafka,
+    "own": _read_own,
 }
 
 
@@ -227,16 +226,16 @@ def file_names(
 ) -> dict[tuple[str, str], str]:
     """Name each (source, path) as positions do, so that names sort in the order of application.
 
-    A Kafka topic goes by its name, a file by its name below the source's directory. A Delta table's
-    data files have random names, so the time when the file was written, as 13 digits of
-    milliseconds, stands before it.
+    A Kafka topic goes by its name, an event of the job's own by its number, a file by its name below
+    the source's directory. A Delta table's data files have random names, so the time when the file
+    was written, as 13 digits of milliseconds, stands before it.
     """
     names = {}
     jvm: Any = spark._jvm
     hadoop = spark._jsc.hadoopConfiguration()
     for name, path in paths:
         source = sources[name]
-        if source.kind == "kafka":
+        if source.kind in ("kafka", "own"):
             names[(name, path)] = path
             continue
         plain = unquote(path)

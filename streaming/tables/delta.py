@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 
+from streaming.tables.properties import properties_of
 from streaming.tables.schemas import SCHEMA_BY_TABLE
 
 LOG = "generations"
@@ -93,7 +94,7 @@ class Tables:
     def _open(self, name: str, schema: pa.Schema) -> DeltaTable:
         location = self.location(name)
         if not DeltaTable.is_deltatable(location):
-            return DeltaTable.create(location, schema, mode="ignore")
+            return DeltaTable.create(location, schema, mode="ignore", configuration=properties_of(name))
         table = open_table(name, location)
         if lacks_columns(name, location, table):
             # What is there stays as it is, and reads as null.

@@ -15,6 +15,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming.events.patterns import ChangedTopics
 from streaming.events.stretches import ReadBefore
 from streaming.model import TopicState
 from streaming.tables.delta import LOG, JobError, Tables
@@ -32,7 +33,9 @@ RECENT_STATE_BYTES = 64 * 1024 * 1024
 """How much state stays in memory after a snapshot, to spare reading it back for groups that change often."""
 
 _TAIL_COLUMNS = [
-    name for name in GENERATIONS.names if name not in ("events", "checks", "check_inputs", "deltas")
+    name
+    for name in GENERATIONS.names
+    if name not in ("events", "checks", "check_inputs", "deltas", "certificate")
 ]
 
 GroupKey = tuple[str, str]
@@ -286,7 +289,8 @@ class Tail:
         """Find the groups that something other than their own events may advance.
 
         Args:
-            changed_topics: cluster -> topics that changed: groups subscribed to them or by a pattern.
+            changed_topics: cluster -> topics that changed: groups subscribed to them, or by a pattern
+                that takes one of them in, or that is not known.
             ticks_us: cluster -> what time it has become: groups whose next timer is due.
             waiting: clusters with records of `__consumer_offsets` in this batch: observed
                 groups that wait for their partition to go on.
@@ -302,12 +306,14 @@ class Tail:
             row for row in rows.to_pylist() if (row["cluster"], row["group_id"]) not in self._latest
         ]
         topic_sets = {cluster: frozenset(topics) for cluster, topics in changed_topics.items()}
+        by_pattern = {cluster: ChangedTopics(topics) for cluster, topics in changed_topics.items()}
         touched = set()
         for row in (*candidates, *self._latest.values()):
             cluster, timer = row["cluster"], row["next_timer"]
             changed = topic_sets.get(cluster)
             if (
-                (changed and (row["has_pattern"] or not changed.isdisjoint(row["subscribed_topics"] or ())))
+                (changed and not changed.isdisjoint(row["subscribed_topics"] or ()))
+                or (changed and row["has_pattern"] and by_pattern[cluster].match_any(row["topics_patterns"]))
                 or (timer is not None and cluster in ticks_us and timer <= ticks_us[cluster])
                 or (timer is not None and cluster in waiting and row["group_kind"] == "observed")
             ):
@@ -324,7 +330,10 @@ def groups_of_type(rows: pa.Table, protocol_type: str) -> set[GroupKey]:
     return set(zip(wanted["cluster"].to_pylist(), wanted["group_id"].to_pylist(), strict=True))
 
 
-_TOUCH_COLUMNS = ["cluster", "group_id", "group_kind", "subscribed_topics", "has_pattern", "next_timer"]
+_TOUCH_COLUMNS = [
+    *("cluster", "group_id", "group_kind", "subscribed_topics", "has_pattern", "topics_patterns"),
+    "next_timer",
+]
 _STATE_COLUMNS = [*_TOUCH_COLUMNS, "log_seq", "state"]
 _TOPIC_COLUMNS = [name for name in TOPICS.names if name != "log_seq"]
 

@@ -94,6 +94,7 @@ _BALANCE = [
     ("unowned", pa.int32()),
     ("stickiness", pa.float64()),
     ("optimal_moves", pa.int32()),
+    ("optimal_spread", pa.int32()),
 ]
 
 _CHECK_INPUTS = [
@@ -183,6 +184,11 @@ _GROUP = [
     ("state", pa.string()),
 ]
 
+_HEARS_BY = ("topics_patterns", pa.list_(pa.string()))
+"""Sorted and distinct: the patterns by which a group hears of topics, beside `subscribed_topics`; null
+where they are not known, and then a group with `has_pattern` hears of every topic. Empty for an observed
+group, whose broker resolves them. It stands last, where tables of a release before can grow it."""
+
 GENERATIONS = pa.schema(
     [
         ("log_seq", pa.int64()),
@@ -200,13 +206,16 @@ GENERATIONS = pa.schema(
         ("events", pa.list_(pa.struct(_EVENT))),
         ("topic_state", pa.struct(_TOPIC_STATE)),
         ("batch", pa.struct(_BATCH)),
+        _HEARS_BY,
+        ("certificate", pa.string()),
     ]
 )
 """The log. Grain by `kind`: rebalance, held, baseline, gap, deleted and state: one row per
 new version of (cluster, group_id), a `state` row keeping the version (at most one a group
 and batch); topic: one row per changed (cluster, topic); rejected: one row per up to 256
 rejected records, in `events`; batch: exactly one row a batch, whose `events` are its
-time_advanced events. `log_seq` rises with every later row of one group or topic."""
+time_advanced events. `certificate` is assignors.optimal's proof of a group that goes by it, as JSON.
+`log_seq` rises with every later row of one group or topic."""
 
 _WHERE = [("cluster", pa.string()), ("group_id", pa.string())]
 _WHEN = [("version", pa.int64()), ("generation_id", pa.int32()), ("event_time", TIME)]
@@ -236,8 +245,10 @@ REJECTED_EVENTS = pa.schema(
 ASSIGNMENT_DELTAS = pa.schema([*_WHERE, *_WHEN, *_DELTA, *_FROM_BATCH])
 """One row per (cluster, group_id, version, phase, member_id, topic, partition)."""
 
-BALANCE = pa.schema([*_WHERE, *_WHEN, ("protocol", pa.string()), *_BALANCE, *_FROM_BATCH])
-"""One row per (cluster, group_id, version) of kind rebalance, held or baseline."""
+BALANCE = pa.schema([*_WHERE, *_WHEN, ("protocol", pa.string()), *_BALANCE[:-1], *_FROM_BATCH, _BALANCE[-1]])
+"""One row per (cluster, group_id, version) of kind rebalance, held or baseline. `optimal_moves` and
+`optimal_spread` are what an optimal assignment would have moved and how even it would have been, null
+where that is not known. (The last came after the first release: a table of that one can grow it.)"""
 
 CHECKS = pa.schema([*_WHERE, *_WHEN, *_CHECK, *_FROM_BATCH])
 """One row per (check, cluster, group_id, version)."""
@@ -253,6 +264,7 @@ GROUPS = pa.schema(
         ("event_time", TIME),
         ("observed_at", TIME),
         *_GROUP,
+        _HEARS_BY,
     ]
 )
 """The latest row of each (cluster, group_id)."""

@@ -21,7 +21,10 @@ from deltalake.exceptions import CommitFailedError
 
 from streaming.crash_points import reach
 from streaming.tables.delta import LOG, PUBLISHED, SNAPSHOTS
-from streaming.tables.log import SNAPSHOT_APP
+from streaming.tables.found import FoundTables
+from streaming.tables.log import SNAPSHOT_APP, Log
+from streaming.tables.own_events import OWN_EVENTS, keep_short, last_not_needed
+from streaming.tables.properties import set_properties
 from streaming.tables.publish import PUBLISH_APP, SINK_APP, SINK_TABLE
 from streaming.tables.schemas import SCHEMA_BY_TABLE
 
@@ -63,6 +66,7 @@ class Upkeep:
             sinks: names of sinks that must have had a batch before the log may forget it.
             now: the time by which history is too old.
         """
+        self._root = tables.root
         self._location_of = tables.location
         self._settings = settings
         self._sinks = sinks
@@ -71,11 +75,9 @@ class Upkeep:
         self._thread: threading.Thread | None = None
         self._is_stopping = threading.Event()
         # Now, because a change of a table's properties fails whoever is writing to it.
-        wanted = {"delta.logRetentionDuration": f"interval {settings.log_retention_h} hours"}
+        kept = {"delta.logRetentionDuration": f"interval {settings.log_retention_h} hours"}
         for name in SCHEMA_BY_TABLE:
-            table = tables.delta_table(name)
-            if not table.metadata().configuration.items() >= wanted.items():
-                table.alter.set_table_properties(wanted)
+            set_properties(name, tables.delta_table(name), kept)
 
     def begin(self) -> None:
         """Begin a round, unless the last one is still at it."""
@@ -112,7 +114,25 @@ class Upkeep:
                 )  # fmt: skip
             done.append(kept)
             reach("inside_upkeep")
+        if not self._is_stopping.is_set():
+            done += self._keep_up_own_events()
         return done
+
+    def _keep_up_own_events(self) -> list[TableUpkeep]:
+        """Take what the stream has read from the job's own events, which have a time of their own."""
+        kept = keep_short(self._location_of(OWN_EVENTS), last_not_needed(Log(FoundTables(self._root))))
+        if kept is None:
+            return []
+        before, after, expired, deleted = kept
+        return [
+            TableUpkeep(
+                table=OWN_EVENTS,
+                files_before=before,
+                files_after=after,
+                rows_expired=expired,
+                files_deleted=deleted,
+            )
+        ]
 
     def _keep_up(self, name: str) -> TableUpkeep:
         table = DeltaTable(self._location_of(name))

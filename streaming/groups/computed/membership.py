@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-import re2
-
 from assignors.java_order import capacity_for, hash_map_order, hash_order, string_hash, utf16_key
+from streaming.events.patterns import compiled, matches
 from streaming.model import MemberInfo
 
 if TYPE_CHECKING:
@@ -138,11 +136,6 @@ class Members(dict[str, Member]):
         self.leader_id = leader_id
 
 
-@lru_cache(maxsize=256)
-def _compiled(pattern: str) -> Any:
-    return re2.compile(pattern)
-
-
 def resolve_topics(member: Member, topics: TopicView) -> tuple[str, ...]:
     """List the topics a member reads: its own list as given, or all existing that its pattern matches whole.
 
@@ -151,7 +144,7 @@ def resolve_topics(member: Member, topics: TopicView) -> tuple[str, ...]:
     """
     if member.topics_pattern is None:
         return tuple(member.topics or ())
-    pattern = _compiled(member.topics_pattern)
+    pattern = compiled(member.topics_pattern)
     return tuple(name for name in topics.names() if pattern.fullmatch(name))
 
 
@@ -159,7 +152,7 @@ def reads_topic(member: Member, topic: str) -> bool:
     """Say whether a member's list or pattern takes in this topic, whether or not it exists."""
     if member.topics_pattern is None:
         return topic in (member.topics or ())
-    return _compiled(member.topics_pattern).fullmatch(topic) is not None
+    return matches(member.topics_pattern, topic)
 
 
 def choose_protocol(members: Mapping[str, Sequence[str]]) -> str | None:
