@@ -1,4 +1,4 @@
-"""Kafka's assignors, exact to the partition, as pure functions.
+"""Kafka's assignors, exact to the partition, and one that is optimal, as pure functions.
 
 `REGISTRY` holds them by name; `get_assignor` looks one up, a user's plug-in
 too, and `load_plugin` makes one from a user's own function. Importing this

@@ -147,6 +147,17 @@ class Assignment(Mapping[str, "tuple[TopicPartition, ...]"]):
     def __repr__(self) -> str:
         return f"Assignment({len(self)} members, {len(self._partitions)} partitions)"
 
+    def flat(self) -> tuple[list[str], tuple[str, ...], Sequence[int], Sequence[int], Sequence[int]]:
+        """Give what it was made of: members, topics, starts, topic indexes, partitions; not to be changed."""
+        members = sorted(self._position_by_member, key=self._position_by_member.__getitem__)
+        return members, self._topics, self._starts, self._topic_indexes, self._partitions
+
+    def in_order(self, members: Iterable[str]) -> Assignment:
+        """Give the same assignment with its members, all of them, iterated in this order."""
+        other = Assignment((), self._topics, self._starts, self._topic_indexes, self._partitions)
+        other._position_by_member = {member: self._position_by_member[member] for member in members}
+        return other
+
     def loads(self) -> dict[str, int]:
         """Count each member's partitions: member_id -> number."""
         starts = self._starts

@@ -20,7 +20,7 @@ from assignors.registry import REGISTRY, Assignor, AssignorFunction
 
 ENTRY_POINT_GROUP = "counterpoise.assignors"
 
-KAFKAS_NAMES = frozenset({*REGISTRY, "connect-eager", "connect-incremental"})
+TAKEN_NAMES = frozenset({*REGISTRY, "optimal-weighted", "connect-eager", "connect-incremental"})
 """Names that no plug-in can have: a group that asks for "range" gets Kafka's."""
 
 _INT32_RANGE = range(-(2**31), 2**31)
@@ -31,7 +31,7 @@ _MOST_CHARACTERS = 500
 def find_plugins(
     configured: Mapping[str, str],
     group: str = ENTRY_POINT_GROUP,
-    taken: Container[str] = KAFKAS_NAMES,
+    taken: Container[str] = TAKEN_NAMES,
 ) -> tuple[dict[str, str], list[str]]:
     """Find what installed packages offer, beside what the settings name; nothing is imported.
 

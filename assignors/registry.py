@@ -1,4 +1,4 @@
-"""Kafka's assignors by name.
+"""Kafka's assignors by name, and the optimal ones.
 
 Source: the protocol names are those of ConsumerPartitionAssignor.name(); the two
 server-side assignors, called "range" and "uniform" on KIP-848's wire, have
@@ -14,6 +14,7 @@ from typing import Literal
 
 from assignors.cooperative_sticky import assign_cooperative_sticky
 from assignors.model import Assignment, AssignorMemory, Subscription, TopicMetadata
+from assignors.optimal import assign_optimal, assign_optimal_cooperative
 from assignors.range import assign_range
 from assignors.roundrobin import assign_roundrobin
 from assignors.server_side import assign_server_range, assign_server_uniform
@@ -66,6 +67,20 @@ REGISTRY: Mapping[str, Assignor] = MappingProxyType(
             Assignor(
                 name="cooperative-sticky",
                 function=assign_cooperative_sticky,
+                rebalance_protocol="COOPERATIVE",
+                is_sticky=True,
+                promises="group",
+            ),
+            Assignor(
+                name="optimal",
+                function=assign_optimal,
+                rebalance_protocol="EAGER",
+                is_sticky=True,
+                promises="group",
+            ),
+            Assignor(
+                name="optimal-cooperative",
+                function=assign_optimal_cooperative,
                 rebalance_protocol="COOPERATIVE",
                 is_sticky=True,
                 promises="group",

@@ -20,12 +20,14 @@ class Scale:
 
     `state_groups` are the groups that exist before anything is measured, `rounds`
     how often each case is measured; its figures are medians over them. `backlog_records`
-    are the records of `__consumer_offsets` that are read in one go.
+    are the records of `__consumer_offsets` that are read in one go; `partitions` are those
+    of the largest group that `optimal` assigns.
     """
 
     state_groups: int = 2_000
     rounds: int = 12
     backlog_records: int = 1_000_000
+    partitions: int = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,7 @@ _RUNS = {
     "topic-event": "bench.topic_event:run",
     "latency": "bench.latency:run",
     "assignors": "bench.assignors:run",
+    "optimal": "bench.optimal:run",
     "decode": "bench.decode:run",
     "backlog": "bench.backlog:run",
 }

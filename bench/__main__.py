@@ -30,6 +30,9 @@ def main(
     backlog_records: Annotated[
         int, typer.Option(min=1_000, help="Records of __consumer_offsets that are read in one go.")
     ] = Scale().backlog_records,
+    partitions: Annotated[
+        int, typer.Option(min=1_000, help="Partitions of the largest group of `optimal`.")
+    ] = Scale().partitions,
 ) -> None:
     """Measure, and print the figures as a table and as JSON."""
     messages = Console(stderr=True)
@@ -37,7 +40,9 @@ def main(
         if name not in NAMES:
             messages.print(f"--only {name!r}; known: {', '.join(map(repr, NAMES))}")
             raise typer.Exit(2)
-    scale = Scale(state_groups=state_groups, rounds=rounds, backlog_records=backlog_records)
+    scale = Scale(
+        state_groups=state_groups, rounds=rounds, backlog_records=backlog_records, partitions=partitions
+    )
     figures: list[Figure] = []
     for name in only or NAMES:
         with messages.status(name) as status:
@@ -86,7 +91,9 @@ def _table(figures: list[Figure]) -> Table:
 
 
 def _shown(number: float) -> str:
-    """Write three digits of a number, more of a large one, never as a power of ten."""
+    """Write three digits of a number, more of a large one, a count whole, never as a power of ten."""
+    if isinstance(number, int):
+        return f"{number:,}"
     return f"{number:.3f}" if number >= 0.1 else f"{float(f'{number:.3g}'):f}"
 
 

@@ -42,9 +42,10 @@ CLUSTER = "{cluster}"
 """Stands for a cluster's name in job.tables and job.checkpoint_location."""
 
 
-KAFKAS_NAMES = frozenset(
+TAKEN_NAMES = frozenset(
     {
         *("cooperative-sticky", "range", "roundrobin", "server-range", "server-uniform", "sticky"),
+        *("optimal", "optimal-cooperative", "optimal-weighted"),
         *("connect-eager", "connect-incremental"),
     }
 )
@@ -108,7 +109,7 @@ class GroupSettings(Section):
     @field_validator("plugins")
     @classmethod
     def _leave_kafkas_names(cls, plugins: dict[str, str]) -> dict[str, str]:
-        taken = sorted(KAFKAS_NAMES & plugins.keys())
+        taken = sorted(TAKEN_NAMES & plugins.keys())
         if taken:
             raise ValueError(f"has the name {taken[0]!r}, which is Kafka's own; give your assignor another")
         return plugins

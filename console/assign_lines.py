@@ -17,6 +17,7 @@ from typing import Any
 
 from assignors import (
     NO_GENERATION,
+    REGISTRY,
     Assignment,
     Assignor,
     AssignorError,
@@ -29,6 +30,7 @@ from assignors import (
     encode_sticky_user_data,
     get_assignor,
 )
+from assignors.optimal import WeightedAssignment, assign_weighted, certificate_of, find_optimum
 
 _INT32_RANGE = range(-(2**31), 2**31)
 _SERVER_FUNCTIONS = {
@@ -36,6 +38,8 @@ _SERVER_FUNCTIONS = {
     "server-uniform": "assign_server_uniform",
 }
 _CONNECT = ("connect-eager", "connect-incremental")
+_WEIGHTED = "optimal-weighted"
+_CERTIFIED = ("optimal", "optimal-cooperative", _WEIGHTED)
 
 
 class CaseError(ValueError):
@@ -46,6 +50,8 @@ def run_assign_lines(
     lines: Iterable[str | bytes],
     write: Callable[[str], object],
     plugins: Mapping[str, str] | None = None,
+    *,
+    certificates: bool = False,
 ) -> int:
     """Answer each line with one line, in order, before the next one is read.
 
@@ -53,25 +59,32 @@ def run_assign_lines(
         lines: JSON texts; blank lines are passed over.
         write: gets each answer, its line end included; it should flush.
         plugins: name -> "package.module:attribute" of assignors of the user's own.
+        certificates: whether to prove each answer; only the optimal assignors can.
 
     Returns:
         How many lines were answered with an error.
     """
     errors = 0
-    for answer in answer_lines(lines, plugins):
+    for answer in answer_lines(lines, plugins, certificates=certificates):
         errors += "error" in answer
         write(json.dumps(answer, separators=(",", ":")) + "\n")
     return errors
 
 
 def answer_lines(
-    lines: Iterable[str | bytes], plugins: Mapping[str, str] | None = None
+    lines: Iterable[str | bytes],
+    plugins: Mapping[str, str] | None = None,
+    *,
+    certificates: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Answer cases one by one: `{"id"?, "result"}`, or `{"id"?, "error", "message"}`.
 
-    Without an id the result stands bare. `error` is one of bad_json, bad_case,
-    unknown_assignor and assignor_error (the assignor refused, as Kafka's class
-    would, or a plug-in cannot be loaded, raised or broke a rule).
+    Without an id the result stands bare. With certificates it never does, and has beside it
+    `moved`, `kept`, `certificate` (Certificate.to_json) and, where the first of two
+    steps withholds something, `target`, the assignment that is proven; for
+    optimal-weighted `moved`, `loads`, `bound` and `distance` (WeightedAssignment).
+    `error` is one of bad_json, bad_case, unknown_assignor and assignor_error (the assignor
+    refused, as Kafka's class would, or a plug-in cannot be loaded, raised or broke a rule).
     """
     memories: dict[tuple[str, str], AssignorMemory] = {}
     for line in lines:
@@ -82,6 +95,9 @@ def answer_lines(
             case = json.loads(line)
             if not isinstance(case, dict):
                 raise CaseError(f"a case is a {type(case).__name__}; it must be an object")
+            if certificates:
+                yield {**({"id": case["id"]} if "id" in case else {}), **_certified(case)}
+                continue
             result = _answer(case, memories, plugins)
         except UnknownAssignorError as error:
             yield _error(case, "unknown_assignor", error)
@@ -108,6 +124,73 @@ def _answer(
     name = _take(case, "assignor", str, "a case")
     if name in _CONNECT:
         return import_module("assignors.connect_lines").run_connect_case(case)
+    topics, subscriptions = _group(name, case)
+    if name in _SERVER_FUNCTIONS:
+        assignment = _assign_on_server(name, case, topics, subscriptions)
+    elif name == _WEIGHTED:
+        assignment = _weighted(case, topics, subscriptions).assignment
+    else:
+        assignor = get_assignor(name, plugins)
+        memory = AssignorMemory()
+        if "session" in case:
+            memory = memories.setdefault((name, _take(case, "session", str, "a case")), memory)
+        assignment = _call(assignor, topics, subscriptions, memory)
+    return _pairs(assignment, subscriptions)
+
+
+def _pairs(
+    assignment: Mapping[str, Iterable[TopicPartition]], members: Iterable[str]
+) -> dict[str, list[list[Any]]]:
+    return {member: [[topic, p] for topic, p in assignment[member]] for member in members}
+
+
+def _certified(case: dict[str, Any]) -> dict[str, Any]:
+    name = _take(case, "assignor", str, "a case")
+    if name not in _CERTIFIED:
+        raise AssignorError(
+            f"assignor: {name!r} gives no certificate; it must be one of {', '.join(map(repr, _CERTIFIED))}"
+        )
+    topics, subscriptions = _group(name, case)
+    if name == _WEIGHTED:
+        found = _weighted(case, topics, subscriptions)
+        return {
+            "result": _pairs(found.assignment, subscriptions),
+            "moved": found.moved,
+            "loads": dict(found.loads),
+            "bound": found.bound,
+            "distance": found.distance,
+        }
+    optimum = find_optimum(topics, subscriptions)
+    given = _pairs(REGISTRY[name].function(topics, subscriptions, None), subscriptions)
+    target = _pairs(optimum.assignment, subscriptions)
+    return {
+        "result": given,
+        **({} if given == target else {"target": target}),
+        "moved": optimum.moved,
+        "kept": optimum.kept,
+        "certificate": certificate_of(optimum).to_json(),
+    }
+
+
+def _weighted(
+    case: dict[str, Any], topics: Mapping[str, TopicMetadata], subscriptions: Mapping[str, Subscription]
+) -> WeightedAssignment:
+    weights = case.get("weights", {})
+    if not isinstance(weights, dict) or not all(
+        isinstance(given, list) and all(isinstance(w, int | float) and not isinstance(w, bool) for w in given)
+        for given in weights.values()
+    ):
+        raise CaseError(f"weights is {weights!r}; it must be topic -> [a number for each partition, ...]")
+    hysteresis = case.get("hysteresis", 0.0)
+    if isinstance(hysteresis, bool) or not isinstance(hysteresis, int | float) or not hysteresis >= 0:
+        raise CaseError(f"hysteresis is {hysteresis!r}; it must be a number from 0")
+    most_moves = _optional_int("a case", case, "most_moves")
+    if most_moves is not None and most_moves < 0:
+        raise CaseError(f"most_moves is {most_moves!r}; it must be an int from 0")
+    return assign_weighted(topics, subscriptions, weights, most_moves=most_moves, hysteresis=hysteresis)
+
+
+def _group(name: str, case: dict[str, Any]) -> tuple[dict[str, TopicMetadata], dict[str, Subscription]]:
     topics = {topic: _topic(topic, value) for topic, value in _take(case, "topics", dict, "a case").items()}
     members = _take(case, "members", list, "a case")
     subscriptions: dict[str, Subscription] = {}
@@ -118,15 +201,7 @@ def _answer(
         if member_id in subscriptions:
             raise CaseError(f"members: found {member_id!r} twice; each id may stand once")
         subscriptions[member_id] = _subscription(name, member_id, member)
-    if name in _SERVER_FUNCTIONS:
-        assignment = _assign_on_server(name, case, topics, subscriptions)
-    else:
-        assignor = get_assignor(name, plugins)
-        memory = AssignorMemory()
-        if "session" in case:
-            memory = memories.setdefault((name, _take(case, "session", str, "a case")), memory)
-        assignment = _call(assignor, topics, subscriptions, memory)
-    return {member: [[topic, p] for topic, p in assignment[member]] for member in subscriptions}
+    return topics, subscriptions
 
 
 def _call(

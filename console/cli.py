@@ -142,6 +142,9 @@ def assign(
     file: Annotated[Path | None, typer.Argument(help="One case as JSON; - for stdin.")] = None,
     jsonl: JsonLinesOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="The bare result instead of a table.")] = False,
+    certificate: Annotated[
+        bool, typer.Option("--certificate", help="Prove it, as JSON; for the optimal assignors.")
+    ] = False,
     conf: ConfOption = None,
 ) -> None:
     """Compute an assignment: one case from a file as a table, or cases as JSON lines."""
@@ -152,14 +155,17 @@ def assign(
 
         plugins = _plugins(conf)
         if file is None:
-            run_assign_lines(sys.stdin.buffer, write_line, plugins)
+            run_assign_lines(sys.stdin.buffer, write_line, plugins, certificates=certificate)
             return
         case = _read_case(file)
         answers: list[str] = []
-        run_assign_lines([json.dumps(case)], answers.append, plugins)
+        run_assign_lines([json.dumps(case)], answers.append, plugins, certificates=certificate)
         answer = json.loads(answers[0])
         if "error" in answer and isinstance(answer["error"], str):
             raise UsageError(f"{file}: {answer['message']}")
+        if certificate:
+            write_line(json.dumps(answer) + "\n")
+            return
         result = answer["result"] if "id" in case else answer
         if as_json or "members" not in case:
             write_line(json.dumps(result) + "\n")

@@ -149,7 +149,8 @@ def print_demo_report(tables: Path, console: Console) -> None:
     assignments = [row for group in groups for row in assignment_rows(group, counts)]
     console.print(groups_table(groups, assignments, alerts))
     columns = ["log_seq", "cluster", "group_id", "kind", "version", "generation_id", "reason", "event_time"]
-    columns += ["group_kind", "members", "assignment", "subscribed_topics", "protocol_type", "deltas"]
+    columns += ["group_kind", "members", "assignment", "subscribed_topics", "protocol_type"]
+    columns += ["balance", "deltas"]
     kinds = "kind IN ('rebalance', 'held', 'baseline', 'gap')"
     history = sorted(read_table(where, "generations", columns, kinds).to_pylist(), key=_log_order)
     told = [row for row in history if row["kind"] != "baseline"]
@@ -235,7 +236,7 @@ def rebalances_table(rows: Iterable[Row]) -> Table:
 
 
 def moves_text(row: Row) -> str:
-    """Say what one version changed, partitions of one kind of change together.
+    """Say what one version changed, partitions of one kind of change together; and what was needless.
 
     >>> moved = {"topic": "t", "partition": 1, "change": "assigned"}
     >>> moved |= {"from_member_id": "A", "to_member_id": "B"}
@@ -259,6 +260,10 @@ def moves_text(row: Row) -> str:
     texts = [f"{places_text(moved)} {how}" for how, moved in places.items()]
     if len(texts) > MOST_NAMED:
         texts[MOST_NAMED:] = [f"{len(texts) - MOST_NAMED} more"]
+    balance = row.get("balance") or {}
+    enough = balance.get("optimal_moves")
+    if enough is not None and balance["moved"] > enough:
+        texts.append(f"{balance['moved']} moved, {enough} {'was' if enough == 1 else 'were'} enough")
     return "; ".join(texts) or "nothing"
 
 

@@ -28,7 +28,17 @@ if TYPE_CHECKING:
 _KINDS = ("rebalance", "held", "gap")
 """The versions that somebody did something for; a baseline is where our knowledge begins."""
 
-_COLUMNS = ("log_seq", "cluster", "group_id", "kind", "generation_id", "reason", "event_time", "deltas")
+_COLUMNS = (
+    "log_seq",
+    "cluster",
+    "group_id",
+    "kind",
+    "generation_id",
+    "reason",
+    "event_time",
+    "balance",
+    "deltas",
+)
 
 
 ORDINAL_BITS = 24

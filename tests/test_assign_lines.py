@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from assignors import Assignment
+from assignors import Assignment, Subscription, TopicMetadata, TopicPartition
+from assignors.optimal import Certificate, check_certificate
 from console.assign_lines import answer_lines, run_assign_lines
 
 _CASE: dict[str, Any] = {
@@ -194,3 +195,64 @@ def test_a_plugin_answers_and_one_that_raises_costs_its_own_line() -> None:
     assert raising["error"] == "assignor_error"
     assert "RuntimeError: 1 topics" in raising["message"]
     assert last == {"A": [], "B": [["t", 0], ["t", 1], ["t", 2]]}
+
+
+_UNLIKE: dict[str, Any] = {
+    "topics": {"t0": 2, "t1": 4},
+    "members": [
+        {"id": "m0", "topics": ["t1"], "owned": [["t1", 0], ["t1", 1], ["t1", 2]]},
+        {"id": "m1", "topics": ["t0", "t1"], "owned": [["t1", 3]]},
+        {"id": "m2", "topics": ["t0"], "owned": [["t0", 0], ["t0", 1]]},
+    ],
+}
+
+
+def certified(case: dict[str, Any]) -> dict[str, Any]:
+    """Answer one case with its proof."""
+    [answer] = answer_lines([json.dumps(case)], certificates=True)
+    return answer
+
+
+def test_an_optimal_answer_comes_with_its_proof() -> None:
+    """The proof holds of the target; the first of two steps withholds what another still owns."""
+    answer = certified({"id": 7, "assignor": "optimal-cooperative", **_UNLIKE})
+    assert (answer["id"], answer["moved"], answer["kept"]) == (7, 1, 5)
+    assert answer["target"]["m1"] == [["t1", 2], ["t1", 3]]
+    assert answer["result"]["m1"] == [["t1", 3]]
+    topics = {name: TopicMetadata.of_count(count) for name, count in _UNLIKE["topics"].items()}
+    members = {
+        m["id"]: Subscription(
+            topics=tuple(m["topics"]), owned_partitions=tuple(TopicPartition(*pair) for pair in m["owned"])
+        )
+        for m in _UNLIKE["members"]
+    }
+    certificate = Certificate.from_json(answer["certificate"])
+    assert check_certificate(certificate, topics, members, answer["target"]) == []
+    assert check_certificate(certificate, topics, members, answer["result"]) != []
+
+
+def test_who_has_no_proof_says_so() -> None:
+    """Kafka's assignors prove nothing; the line is answered all the same."""
+    answer = certified({"assignor": "sticky", **_UNLIKE})
+    assert answer["error"] == "assignor_error"
+    assert "'sticky' gives no certificate; it must be one of 'optimal'" in answer["message"]
+
+
+def test_weights_are_balanced_within_a_budget() -> None:
+    """The heavy partitions part; what was done and what could be had at best stands beside it."""
+    case = {
+        "assignor": "optimal-weighted",
+        "topics": {"t": 4},
+        "weights": {"t": [5, 5, 1, 1]},
+        "members": [
+            {"id": "a", "topics": ["t"], "owned": [["t", 0], ["t", 1]]},
+            {"id": "b", "topics": ["t"], "owned": [["t", 2], ["t", 3]]},
+        ],
+    }
+    answer = certified(case)
+    assert answer["loads"] == {"a": 6.0, "b": 6.0}
+    assert (answer["moved"], round(answer["bound"], 6), round(answer["distance"], 6)) == (2, 6.0, 0.0)
+    [bare] = answer_lines([json.dumps({**case, "most_moves": 0})])
+    assert bare == {"a": [["t", 0], ["t", 1]], "b": [["t", 2], ["t", 3]]}
+    for wrong in ({"weights": {"t": "heavy"}}, {"hysteresis": -1}, {"most_moves": -1}):
+        assert certified({**case, **wrong})["error"] == "bad_case"

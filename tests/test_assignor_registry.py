@@ -21,10 +21,12 @@ from assignors import (
 from tests.assigning import topics_of
 
 
-def test_the_registry_holds_kafkas_names() -> None:
+def test_the_registry_holds_kafkas_names_and_two_of_ours() -> None:
     """As on the wire; the server's own have "server-" before theirs."""
     assert list(REGISTRY) == [
         "cooperative-sticky",
+        "optimal",
+        "optimal-cooperative",
         "range",
         "roundrobin",
         "server-range",
@@ -37,7 +39,7 @@ def test_the_registry_holds_kafkas_names() -> None:
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     """One line: what was found, what is allowed."""
     with pytest.raises(
-        UnknownAssignorError, match="unknown protocol 'rnage'; known: 'cooperative-sticky', 'range'"
+        UnknownAssignorError, match="unknown protocol 'rnage'; known: 'cooperative-sticky', 'optimal'"
     ):
         get_assignor("rnage")
     assert str(AssignorError()) == ""

@@ -34,7 +34,7 @@ from assignors import (
     get_assignor,
     load_plugin,
 )
-from assignors.plugins import KAFKAS_NAMES, describe_failure
+from assignors.plugins import TAKEN_NAMES, describe_failure
 from conf import settings
 from streaming.groups.computed.connect_rounds import WIRE_NAMES
 from streaming.groups.observed.group import ObservedGroup
@@ -160,7 +160,7 @@ def rules(**plugins: str) -> GroupRules:
 
 def test_every_list_of_kafkas_names_is_the_same() -> None:
     """The settings refuse just those names that the registry and Connect's assignors have."""
-    assert settings.KAFKAS_NAMES == KAFKAS_NAMES == {*REGISTRY, *WIRE_NAMES}
+    assert settings.TAKEN_NAMES == TAKEN_NAMES == {*REGISTRY, *WIRE_NAMES, "optimal-weighted"}
 
 
 def test_installed_packages_offer_assignors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +251,7 @@ def test_a_plugin_is_an_assignor_like_others() -> None:
     )  # fmt: skip
     assert plugin.function(TOPICS, PAIR, None) == assign_sticky(TOPICS, PAIR)
     assert load_plugin(here("deal")).name == here("deal")
-    with pytest.raises(UnknownAssignorError, match="known: 'cooperative-sticky', 'mine', 'range'"):
+    with pytest.raises(UnknownAssignorError, match="known: 'cooperative-sticky', 'mine', 'optimal'"):
         get_assignor("nime", {"mine": here("deal")})
 
 
@@ -598,7 +598,7 @@ def test_a_group_can_be_pinned_to_a_plugin() -> None:
     )
     told = [e["reason"] for row in player.rows for e in row["events"] if e["outcome"] == "ignored"]
     assert len(told) == 1
-    assert "known: 'cooperative-sticky', 'mine', 'range'" in told[0]
+    assert "known: 'cooperative-sticky', 'mine', 'optimal', 'optimal-cooperative', 'range'" in told[0]
     assert player.latest()["protocol"] == "mine"
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from assignors import Assignor
+    from streaming.groups.advice import Advice
 
 Row = dict[str, Any]
 
@@ -119,13 +120,16 @@ def apply_deltas(old: Owners, deltas: Iterable[Mapping[str, Any]]) -> set[tuple[
     return owned
 
 
-def measure_balance(old: Owners, version: Version, deltas: Sequence[Mapping[str, Any]]) -> Row:
+def measure_balance(
+    old: Owners, version: Version, deltas: Sequence[Mapping[str, Any]], advice: Advice | None = None
+) -> Row:
     """Count how even the version is and what it moved; the columns of schemas._BALANCE.
 
     `moved` counts partitions that left a live member for another, `kept` those
     that stayed, both against the assignment before the whole move where a move
     took two generations; `stickiness` is kept / (kept + moved), 1 when nothing
-    could be kept. `assigned`, `revoked` and `lost` count this version's deltas.
+    could be kept. `assigned`, `revoked` and `lost` count this version's deltas;
+    `optimal_moves` and `optimal_spread` are what was enough, None where that is not known.
     """
     numbers = numbers_of(version.assignment)
     moved, kept = _moved_and_kept(old, version)
@@ -144,7 +148,8 @@ def measure_balance(old: Owners, version: Version, deltas: Sequence[Mapping[str,
         "lost": changes.count("lost"),
         "unowned": count_unowned(version),
         "stickiness": kept / (kept + moved) if kept + moved else 1.0,
-        "optimal_moves": None,
+        "optimal_moves": None if advice is None or version.kind in _WITHOUT_DELTAS else advice.moves,
+        "optimal_spread": None if advice is None else advice.spread,
     }
 
 
@@ -189,7 +194,13 @@ def unrun_by_connector(version: Version) -> dict[str, list[int]]:
     return {connector: parts for connector, parts in missing.items() if parts}
 
 
-def inspect_version(old: Owners, version: Version, deltas: Sequence[Mapping[str, Any]], balance: Row) -> Row:
+def inspect_version(
+    old: Owners,
+    version: Version,
+    deltas: Sequence[Mapping[str, Any]],
+    balance: Row,
+    advice: Advice | None = None,
+) -> Row:
     """Count what the checks look at; the columns of schemas._CHECK_INPUTS, None where one does not apply."""
     members = {m.member_id for m in version.members}
     is_share, is_connect = version.protocol_type == "share", version.protocol_type == "connect"
@@ -218,8 +229,8 @@ def inspect_version(old: Owners, version: Version, deltas: Sequence[Mapping[str,
         "unknown_partitions": None if is_connect else unknown,
         "delta_mismatches": len(apply_deltas(old, deltas) ^ after) if counts_moves else None,
         "unowned_partitions": balance["unowned"] if judges_unowned else None,
-        "excess_spread": _excess_spread(version, balance["spread"]) if version.is_final else None,
-        "excess_moves": _excess_moves(old, version, balance["moved"]) if judges_moves else None,
+        "excess_spread": _excess_spread(version, balance["spread"], advice) if version.is_final else None,
+        "excess_moves": _excess_moves(version, balance["moved"], advice) if judges_moves else None,
     }
 
 
@@ -252,13 +263,16 @@ def _assignor_of(version: Version) -> Assignor | None:
     return REGISTRY.get(f"server-{name}" if version.rebalance_protocol == "CONSUMER" else name)
 
 
-def _excess_spread(version: Version, spread: int) -> int | None:
+def _excess_spread(version: Version, spread: int, advice: Advice | None) -> int | None:
     """Count by how much the spread is over what the assignor promises; None where it promises none.
 
     Sticky assignors promise that no legal move could even the loads out; one that
     promises a level topic deals each topic evenly among its subscribers; one that
-    promises a level group has a spread of one when all subscribe alike.
+    promises a level group has a spread of one when all subscribe alike. What a certificate proves
+    is not searched again.
     """
+    if advice is not None and advice.is_proven:
+        return 0
     assignor = _assignor_of(version)
     if assignor is None or version.protocol_type != "consumer" or not version.members:
         return None
@@ -272,28 +286,16 @@ def _excess_spread(version: Version, spread: int) -> int | None:
     return None
 
 
-def _excess_moves(old: Owners, version: Version, moved: int) -> int | None:
-    """Count moves beyond the fewest that balance needed; None where that is not known.
+def _excess_moves(version: Version, moved: int, advice: Advice | None) -> int | None:
+    """Count moves beyond the fewest that balance needed; None where nobody promised as few.
 
-    With equal subscriptions the fewest are known in closed form: a member gives
-    up only what it owns over its quota, and the larger quotas go to those who
-    own the most. Unequal subscriptions and assignors that promise no stickiness
-    have no bound here.
+    Kafka's sticky assignors keep to the fewest where all subscribe alike; the optimal ones
+    always do, and have a certificate of it.
     """
     assignor = _assignor_of(version)
-    if assignor is None or not assignor.is_sticky or version.protocol_type != "consumer":
+    if assignor is None or advice is None or not assignor.is_sticky:
         return None
-    if len(set(version.subscribed.values())) != 1:
-        return None
-    before = old if version.basis is None else version.basis
-    owned = dict.fromkeys(version.subscribed, 0)
-    (topics,) = set(version.subscribed.values())
-    for member_id, topic, partition in owned_pairs(before):
-        owner = version.instance_moves.get(member_id, member_id)
-        if owner in owned and topic in topics and partition < version.topic_counts.get(topic, 0):
-            owned[owner] += 1
-    total = sum(version.topic_counts.get(t, 0) for t in topics)
-    low, larger = divmod(total, len(owned))
-    descending = sorted(owned.values(), reverse=True)
-    needed = sum(max(0, load - low - (1 if i < larger else 0)) for i, load in enumerate(descending))
-    return max(0, moved - needed)
+    if advice.is_proven is not None:
+        return 0 if advice.is_proven else max(1, moved - advice.moves)
+    are_alike = len(set(version.subscribed.values())) == 1
+    return max(0, moved - advice.moves) if are_alike else None

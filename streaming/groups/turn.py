@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from streaming.groups.advice import advise
 from streaming.groups.alerts import GroupAlerts
 from streaming.groups.computed.connect_group import ConnectGroup
 from streaming.groups.computed.connect_rounds import WIRE_NAMES
@@ -298,13 +299,15 @@ class GroupTurn:
         where = {"cluster": self._work.cluster, "group_id": self._work.group_id}
         old = self._owned
         deltas = diff_versions(old, version, **where)
-        balance = measure_balance(old, version, deltas)
+        advice = advise(old, version)
+        balance = measure_balance(old, version, deltas, advice)
         inspected, inspected_deltas, inspected_balance = version, deltas, balance
         if version.refused is not None:
             inspected = version.refused
             inspected_deltas = diff_versions(old, inspected, **where)
-            inspected_balance = measure_balance(old, inspected, inspected_deltas)
-        check_inputs = inspect_version(old, inspected, inspected_deltas, inspected_balance)
+            advice = advise(old, inspected)
+            inspected_balance = measure_balance(old, inspected, inspected_deltas, advice)
+        check_inputs = inspect_version(old, inspected, inspected_deltas, inspected_balance, advice)
         if version.refused is not None:
             wrong = ", ".join(f"{name} is {count}" for name, count in check_inputs.items() if count)
             text = f"a critical check refused the computed generation: {wrong or 'see the table checks'}"
@@ -318,6 +321,7 @@ class GroupTurn:
             {
                 **self._columns(version),
                 "balance": balance,
+                "certificate": None if advice is None or version.refused is not None else advice.certificate,
                 "deltas": deltas,
                 "check_inputs": check_inputs if has_checks else None,
                 "alerts": alerts,

@@ -102,10 +102,12 @@ class AssignorCall:
         user_data = base64.b64decode(member.user_data) if member.user_data else None
         if self.assignor.name == "sticky" and pairs:
             user_data = encode_sticky_user_data(pairs, of_generation)
+        is_told = self.assignor.is_sticky or self.assignor.rebalance_protocol == "COOPERATIVE"
         return Subscription(
             topics=self.subscribed[member.member_id],
-            # Under the eager protocol members have given up everything before they join.
-            owned_partitions=pairs if self.assignor.rebalance_protocol == "COOPERATIVE" else (),
+            # Under the eager protocol members have given up everything before they join; an assignor that
+            # moves little is told all the same, as Kafka's is by its user data.
+            owned_partitions=pairs if is_told else (),
             generation_id=of_generation,
             group_instance_id=member.group_instance_id,
             rack_id=member.rack_id,

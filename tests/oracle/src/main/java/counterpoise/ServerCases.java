@@ -31,6 +31,7 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.function.Supplier;
 
 /** KIP-848's range and uniform, with the group described to them as the coordinator does. */
 final class ServerCases {
@@ -81,8 +82,8 @@ final class ServerCases {
         }
     }
 
-    static JsonNode assign(String kind, JsonNode given) throws Exception {
-        Map<String, Uuid> idByName = new HashMap<>();
+    /** The computation with its inputs already built; it fills in the topics' ids. */
+    static Supplier<Map<String, MemberAssignment>> prepared(String kind, JsonNode given, Map<String, Uuid> idByName) {
         if (given.hasNonNull("topic_ids")) {
             given.get("topic_ids").fields().forEachRemaining(e -> idByName.put(e.getKey(), uuid(e.getValue().asText())));
         }
@@ -130,10 +131,13 @@ final class ServerCases {
             : differentSubscriptions.size() > 1 ? SubscriptionType.HETEROGENEOUS : SubscriptionType.HOMOGENEOUS;
 
         ConsumerGroupPartitionAssignor assignor = kind.equals("server-range") ? new RangeAssignor() : new UniformAssignor();
-        Map<String, MemberAssignment> assigned = assignor
-            .assign(new GroupSpecImpl(members, type, inverted), new SubscribedTopicDescriberImpl(image))
-            .members();
+        GroupSpecImpl group = new GroupSpecImpl(members, type, inverted);
+        return () -> assignor.assign(group, new SubscribedTopicDescriberImpl(image)).members();
+    }
 
+    static JsonNode assign(String kind, JsonNode given) {
+        Map<String, Uuid> idByName = new HashMap<>();
+        Map<String, MemberAssignment> assigned = prepared(kind, given, idByName).get();
         Map<Uuid, String> nameById = new HashMap<>();
         idByName.forEach((name, id) -> nameById.put(id, name));
         ObjectNode result = Oracle.JSON.createObjectNode();
