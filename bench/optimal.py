@@ -161,7 +161,7 @@ def _measure(bench: _Bench, case: Case) -> list[Figure]:
         details: dict[str, float] = {"wall": _median(ours).wall, "wall against": _median(theirs).wall}
         if tuples:
             details["with tuples in and out"] = _median(tuples).cpu
-        if name == FRANZ_GO and case.owned:
+        if name == FRANZ_GO and case.owned and not case.is_small:
             details["decoding user data against"] = statistics.median(decoding)
         details |= _scores(score, scores[name])
         against_peak = peaks[name]
@@ -232,13 +232,16 @@ def _with_exponents(cases: list[Case], figures: list[Figure]) -> list[Figure]:
         places = [place for place, figure in enumerate(figures) if figure.against == against]
         if len(places) > 1 and ":" not in against:
             logs = [math.log(sizes[figures[place].case]) for place in places]
-            exponents = {
-                name: statistics.linear_regression(logs, list(map(math.log, seconds))).slope
-                for name, seconds in (
-                    ("exponent", [figures[place].seconds for place in places]),
-                    ("exponent against", [figures[place].against_seconds for place in places]),
-                )
-            }
+            exponents = {}
+            for name, seconds in (
+                ("", [figures[place].seconds for place in places]),
+                (" against", [figures[place].against_seconds for place in places]),
+            ):
+                times = list(map(math.log, seconds))
+                last_step = (times[-1] - times[-2]) / (logs[-1] - logs[-2])
+                exponents[f"exponent{name}"] = statistics.linear_regression(logs, times).slope
+                # A fit over all sizes hides that ours goes another way from LEAST_LARGE on.
+                exponents[f"exponent of the last step{name}"] = last_step
             last = figures[places[-1]]
             found[places[-1]] = replace(last, details={**last.details, **exponents})
     return found

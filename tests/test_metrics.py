@@ -366,7 +366,7 @@ def test_a_job_s_metrics_account_for_all_that_it_wrote(spark: SparkSession, tmp_
 
 @pytest.mark.spark
 def test_a_job_with_nothing_to_read_becomes_ready(spark: SparkSession, tmp_path: Path) -> None:
-    """A trigger that found nothing is as good as a batch."""
+    """A trigger that found nothing is as good as a batch; the first one of all may be a batch of nothing."""
     (tmp_path / "in").mkdir()
     settings = make_settings(tmp_path / "job", job__tick_interval_s="0", job__trigger_interval_s="0.2")
     stop = threading.Event()
@@ -377,7 +377,9 @@ def test_a_job_with_nothing_to_read_becomes_ready(spark: SparkSession, tmp_path:
         finally:
             stop.set()
         running.result()
-        assert not job.timings
+        # Where the table of own events begins counts as news to Spark, once.
+        assert len(job.timings) <= 1
+        assert not job.tables.read("events", ["event_id"]).num_rows
     assert endpoint.why_not_ready() == ["cluster default: it has stopped"]
 
 

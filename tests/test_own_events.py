@@ -221,7 +221,7 @@ class TestStream:
     def test_three_hundred_ticks_leave_a_bounded_number_of_files(
         self, spark: SparkSession, settings: Settings
     ) -> None:
-        """After upkeep 300 ticks leave as many files as 150, in checkpoint and table, and all came."""
+        """After upkeep 300 ticks leave as much in the checkpoint as 150, and few files in the table."""
         counts = []
         for first in (1, 152):
             tell(settings, *range(first, first + 150))
@@ -235,8 +235,9 @@ class TestStream:
             at = (Path(settings.job.checkpoint_location) / "sources", Path(settings.job.tables, OWN_EVENTS))
             counts.append([*map(files_below, at)])
         assert told(settings) == numbered(*range(1, 303))
-        assert counts[1] == counts[0]
-        assert counts[1][1] < 20
+        # No list of files that were read; and of 302 events the last one's file, some commits, a checkpoint.
+        assert counts[1][0] == counts[0][0]
+        assert max(in_table for _, in_table in counts) < 20
 
     @pytest.mark.parametrize("point", ["before_log", "before_spark_commit"])
     def test_a_batch_that_comes_again_finds_the_same_events(

@@ -149,9 +149,10 @@ def level(owner: Ints, sizes: Ints, quotas: Ints, seen: Ints, line: Ints) -> Non
     for code in range(total):
         member = owner[code]
         if member >= 0 and sizes[member] > quotas[member]:
-            before = seen[member] * quotas[member] // sizes[member]
+            size, quota = sizes[member], quotas[member]
+            before = (seen[member] * quota + size - 1) // size
             seen[member] += 1
-            if seen[member] * quotas[member] // sizes[member] == before:
+            if (seen[member] * quota + size - 1) // size == before:
                 owner[code] = -1
     for member in range(many):
         seen[member] = min(sizes[member], quotas[member])

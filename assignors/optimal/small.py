@@ -90,7 +90,7 @@ def _level(owned: list[list[int]], taken: bytearray, total: int) -> list[list[in
         elif size > quota:
             kept = []
             for seen, code in enumerate(codes):
-                if (seen + 1) * quota // size == seen * quota // size:
+                if ((seen + 1) * quota + size - 1) // size == (seen * quota + size - 1) // size:
                     taken[code] = 0
                 else:
                     kept.append(code)
