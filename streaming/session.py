@@ -22,6 +22,8 @@ _ALWAYS = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # Event times are UTC everywhere; a session in local time would shift what people read.
     "spark.sql.session.timeZone": "UTC",
+    # INT96, the default, is read as nanoseconds elsewhere, which end in the year 2262.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 
 _DEFAULTS = {

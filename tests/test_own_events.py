@@ -239,7 +239,9 @@ class TestStream:
         assert counts[1][0] == counts[0][0]
         assert max(in_table for _, in_table in counts) < 20
 
-    @pytest.mark.parametrize("point", ["before_log", "before_spark_commit"])
+    @pytest.mark.parametrize(
+        "point", [pytest.param("before_log", marks=pytest.mark.slow), "before_spark_commit"]
+    )
     def test_a_batch_that_comes_again_finds_the_same_events(
         self, spark: SparkSession, settings: Settings, point: str
     ) -> None:

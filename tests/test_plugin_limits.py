@@ -253,6 +253,7 @@ def test_a_group_that_takes_too_long_waits_and_the_others_go_on(
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_what_the_clock_decided_is_not_decided_again_after_a_kill(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -38,6 +38,9 @@ _WRITER_FEATURES = _READER_FEATURES | {
 }
 """The Delta features with which delta-rs writes a table and its Parquet files still say all there is."""
 
+_PARQUET = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
+"""Other writers' times may be INT96, which Arrow reads as nanoseconds: those end in the year 2262."""
+
 _MOST_TRIES = 10
 """How often a commit is tried while others keep committing: a round of upkeep makes four."""
 
@@ -291,7 +294,7 @@ class Tables:
             [f"{base}/{unquote(path)}" for path in sorted(paths)],
             schema=SCHEMA_BY_TABLE[name],
             filesystem=filesystem,
-            format="parquet",
+            format=_PARQUET,
         )
 
     def leave_orphan(self, name: str, rows: pa.Table) -> None:
