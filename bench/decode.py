@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import gc
 import json
-import os
-import shutil
 import statistics
 import struct
 import subprocess
@@ -23,11 +21,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench import Figure, Scale
+from bench.go_programs import GoUnavailableError, build_go
 from bench.offsets_topic import commit_records, records_of_groups
 from streaming.events.deep_values import deep_value
 from streaming.events.offsets_records import decode_record
 
-_GO_FOLDER = Path(__file__).parent / "kmsg"
 _CAPTURED = Path(__file__).parent.parent / "tests" / "data" / "consumer-offsets.jsonl"
 _TOPICS = {"topic-0": "A" * 21 + "g"}
 _KNOWN_TO_KMSG = range(3)
@@ -50,10 +48,6 @@ class _Case(NamedTuple):
     others: _Records
 
 
-class _DecoderUnavailableError(RuntimeError):
-    """kmsg cannot be built here; the message says what is missing."""
-
-
 def run(scale: Scale, say: Callable[[str], None]) -> list[Figure]:
     """Measure every case.
 
@@ -63,8 +57,8 @@ def run(scale: Scale, say: Callable[[str], None]) -> list[Figure]:
     """
     with tempfile.TemporaryDirectory(prefix="counterpoise-bench-") as folder:
         try:
-            program = _build(Path(folder))
-        except _DecoderUnavailableError as error:
+            program = build_go("kmsg", Path(folder))
+        except GoUnavailableError as error:
             say(f"decode: not measured: {error}")
             return []
         figures = []
@@ -72,29 +66,6 @@ def run(scale: Scale, say: Callable[[str], None]) -> list[Figure]:
             say(f"decode: {case.name}")
             figures.append(_measure(case, program, scale.rounds))
         return figures
-
-
-def _build(folder: Path) -> Path:
-    """Compile bench/kmsg.
-
-    Raises:
-        _DecoderUnavailableError: Go is missing, too old or cannot fetch kmsg.
-    """
-    go = shutil.which("go")
-    if go is None:
-        raise _DecoderUnavailableError("the peer is a Go program, and there is no go on the PATH")
-    program = folder / "kmsg"
-    done = subprocess.run(
-        [go, "build", "-o", str(program), "."],
-        cwd=_GO_FOLDER,
-        env={**os.environ, "GOFLAGS": "-mod=readonly"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise _DecoderUnavailableError(f"go could not build bench/kmsg: {done.stderr.strip()[-400:]}")
-    return program
 
 
 def _cases() -> list[_Case]:

@@ -24,6 +24,7 @@ from pathlib import Path
 from assignors import Assignment
 from assignors.optimal import assign_optimal
 from bench import Figure, Scale
+from bench.go_programs import GoUnavailableError, build_go
 from bench.optimal_groups import (
     Case,
     Given,
@@ -42,7 +43,6 @@ from bench.optimal_peers import (
     PeerStoppedError,
     PeerUnavailableError,
     Sample,
-    build_franz_go,
     call_time,
     java_answer,
     java_lines,
@@ -91,8 +91,8 @@ def run(scale: Scale, say: Callable[[str], None]) -> list[Figure]:
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="counterpoise-bench-") as folder:
         try:
-            bench.franz_go = build_franz_go(Path(folder))
-        except PeerUnavailableError as error:
+            bench.franz_go = build_go("balance", Path(folder))
+        except GoUnavailableError as error:
             say(f"optimal: without franz-go: {error}")
         try:
             build_oracle()

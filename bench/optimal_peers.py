@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import threading
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
 LIMIT_S = 20
 """Processor time after which a peer is stopped at its first answer, the reading of its input included."""
-
-_GO_FOLDER = Path(__file__).parent / "balance"
 
 
 class Sample(NamedTuple):
@@ -298,29 +295,6 @@ class FranzGo:
     def decoding_s(self) -> float:
         """Say how much processor time decoding all user data took at the last sample."""
         return self._told["decoding"]
-
-
-def build_franz_go(folder: Path) -> Path:
-    """Compile bench/balance into a folder.
-
-    Raises:
-        PeerUnavailableError: Go is missing, too old or cannot fetch franz-go.
-    """
-    go = shutil.which("go")
-    if go is None:
-        raise PeerUnavailableError("franz-go's peer is a Go program, and there is no go on the PATH")
-    program = folder / "balance"
-    done = subprocess.run(
-        [go, "build", "-o", str(program), "."],
-        cwd=_GO_FOLDER,
-        env={**os.environ, "GOFLAGS": "-mod=readonly"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise PeerUnavailableError(f"go could not build bench/balance: {done.stderr.strip()[-400:]}")
-    return program
 
 
 @contextmanager

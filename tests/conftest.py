@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -80,3 +81,13 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
         pytest.skip(f"no real broker was asked: {error}")
     with KafkaBroker(tmp_path_factory.mktemp("kafka"), rack="rack-a") as running:
         yield running
+
+
+@pytest.fixture
+def _remembering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every leader of an observed group be one whose memory shows."""
+    from assignors import REGISTRY
+    from tests.observed_inputs import distrustful
+
+    assignor = replace(REGISTRY["sticky"], function=distrustful)
+    monkeypatch.setattr("streaming.groups.observed.expected.get_assignor", lambda *_: assignor)

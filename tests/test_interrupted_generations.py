@@ -25,7 +25,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from assignors import REGISTRY, Assignment, AssignorMemory, Subscription, TopicMetadata
 from console.tables import read_table
 from streaming.batches.batch import Intake, rows_to_log
 from streaming.batches.executors import Tag, parser
@@ -134,25 +133,6 @@ def test_what_another_source_told_starts_no_stretch() -> None:
     assert kinds(shown([created, told, jump])) == [("rebalance", 0), ("rebalance", 1), ("gap", 3)]
     commit = replace(told, type="offset_commit", body={"group": "g", "topic": "t"})
     assert kinds(shown([created, commit, jump])) == [("rebalance", 0), ("gap", 3)]
-
-
-def distrustful(
-    topics: Mapping[str, TopicMetadata], subscriptions: Mapping[str, Subscription], memory: AssignorMemory
-) -> Assignment:
-    """Let all keep what they claim, unless a later generation was claimed before: then the first gets it."""
-    newest = max(s.generation_id for s in subscriptions.values())
-    is_trusted = newest >= memory.max_generation
-    memory.max_generation = max(newest, memory.max_generation)
-    if is_trusted:
-        return Assignment.of({m: s.owned_partitions for m, s in subscriptions.items()})
-    everything = [(t, p) for t, found in topics.items() for p in found.partitions]
-    return Assignment.of({m: everything if i == 0 else [] for i, m in enumerate(subscriptions)})
-
-
-@pytest.fixture
-def _remembering(monkeypatch: pytest.MonkeyPatch) -> None:
-    assignor = replace(REGISTRY["sticky"], function=distrustful)
-    monkeypatch.setattr("streaming.groups.observed.expected.get_assignor", lambda *_: assignor)
 
 
 def after_one_in_vain(first: str, third: str, *, since: int) -> Version:

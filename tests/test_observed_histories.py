@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from assignors import REGISTRY, Assignment, AssignorMemory, Subscription, TopicMetadata
 from streaming.events.client_protocols import ConnectAssignment, ConnectMetadata
 from streaming.groups.deltas import diff_versions
 from streaming.groups.observed.generations import running_tasks
@@ -179,32 +178,6 @@ def claims_of(generation_id: int, claim: int) -> dict[str, Any]:
     owned = {"a": {"t": [0, 3]}, "b": {"t": [1, 2]}}
     claims = {m: (ps, claim) for m, ps in owned.items()}
     return classic_value(generation_id, list(owned.items()), {"t"}, protocol="sticky", claims=claims)
-
-
-def distrustful(
-    topics: Mapping[str, TopicMetadata],
-    subscriptions: Mapping[str, Subscription],
-    memory: AssignorMemory | None,
-) -> Assignment:
-    """Honour claims as new as any ever seen, else give everything to the first member.
-
-    Kafka's sticky assignors let their memory decide in so few cases that a random search found none;
-    this one shows whether it is handed on rightly.
-    """
-    assert memory is not None
-    newest = max(s.generation_id for s in subscriptions.values())
-    is_trusted = newest >= memory.max_generation
-    memory.max_generation = max(newest, memory.max_generation)
-    if is_trusted:
-        return Assignment.of({m: s.owned_partitions for m, s in subscriptions.items()})
-    everything = [(t, p) for t, found in topics.items() for p in found.partitions]
-    return Assignment.of({m: everything if i == 0 else [] for i, m in enumerate(subscriptions)})
-
-
-@pytest.fixture
-def _remembering(monkeypatch: pytest.MonkeyPatch) -> None:
-    assignor = replace(REGISTRY["sticky"], function=distrustful)
-    monkeypatch.setattr("streaming.groups.observed.expected.get_assignor", lambda *_: assignor)
 
 
 @pytest.mark.usefixtures("_remembering")

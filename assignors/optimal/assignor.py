@@ -21,7 +21,7 @@ from assignors.optimal.small import assign_small_equals
 
 if TYPE_CHECKING:
     from assignors.optimal.certificate import Row
-    from assignors.optimal.flow import Arcs, Counts
+    from assignors.optimal.flow import Counts
     from assignors.optimal.group import Group
     from assignors.optimal.steps import Ints
 
@@ -31,16 +31,15 @@ class Optimum:
     """An optimal assignment, and what it takes.
 
     `moved` counts partitions taken from a live member that subscribes to them;
-    `kept` those that stay.
+    `kept` those that stay. `owner` is by code, as `group.owner`, which is the one before;
+    `counts` is None where all subscribe alike.
     """
 
     assignment: Assignment
     moved: int
     kept: int
     group: Group
-    before: Ints
-    after: Ints
-    arcs: Arcs | None
+    owner: Ints
     counts: Counts | None
 
 
@@ -64,9 +63,9 @@ def find_optimum(
     """
     group = read_group(topics, subscriptions, previous)
     kit, many = group.kit, len(group.members)
-    owner = kit.numbers(group.owner)
-    arcs = counts = None
+    counts = None
     if group.wanted is None:
+        owner = kit.numbers(group.owner)
         scratch = [kit.filled(many, 0) for _ in range(4)]
         kit.do["level"](owner, *scratch)
     else:
@@ -84,18 +83,17 @@ def find_optimum(
         )
     moved, kept = kit.do["count_moves"](group.owner, owner)
     return Optimum(
-        assignment=_listed(group, owner, len(owner)),
+        assignment=listed(group, owner, len(owner)),
         moved=moved,
         kept=kept,
         group=group,
-        before=group.owner,
-        after=owner,
-        arcs=arcs,
+        owner=owner,
         counts=counts,
     )
 
 
-def _listed(group: Group, owner: Ints, given: int) -> Assignment:
+def listed(group: Group, owner: Ints, given: int) -> Assignment:
+    """Make an Assignment of the owners by code, -1 for nobody; `given` of them are somebody's."""
     kit, many = group.kit, len(group.members)
     starts = kit.filled(many + 1, 0)
     topics, numbers = kit.filled(given, 0), kit.filled(given, 0)
@@ -103,8 +101,8 @@ def _listed(group: Group, owner: Ints, given: int) -> Assignment:
         *(owner, group.order, group.topic_of, group.number_of, starts),
         *(kit.filled(many, 0), topics, numbers),
     )
-    listed = Assignment(group.members, group.topics, *map(kit.stored, (starts, topics, numbers)))
-    return listed.in_order(group.join_order)
+    by_name = Assignment(group.members, group.topics, *map(kit.stored, (starts, topics, numbers)))
+    return by_name.in_order(group.join_order)
 
 
 def assign_optimal(
@@ -159,9 +157,9 @@ def assign_optimal_cooperative(
     """
     optimum = find_optimum(topics, subscriptions)
     group = optimum.group
-    owner = group.kit.numbers(optimum.after)
+    owner = group.kit.numbers(optimum.owner)
     withheld = group.kit.do["withhold"](group.claims.codes, group.claims.claimants, owner)
-    return _listed(group, owner, len(owner) - withheld) if withheld else optimum.assignment
+    return listed(group, owner, len(owner) - withheld) if withheld else optimum.assignment
 
 
 def certificate_of(optimum: Optimum) -> Certificate:
@@ -190,8 +188,8 @@ def certificate_of(optimum: Optimum) -> Certificate:
 def _certificate_of_equals(optimum: Optimum, rows: list[Row]) -> Certificate:
     """Give the potentials where all subscribe alike: 0 to who lost partitions, 1 to who gained any."""
     group = optimum.group
-    owned, loads = Counter(optimum.before), Counter(optimum.after)
-    least, rest = divmod(len(optimum.after), len(group.members))
+    owned, loads = Counter(group.owner), Counter(optimum.owner)
+    least, rest = divmod(len(optimum.owner), len(group.members))
     most = least + (1 if rest else 0)
     lost_down = any(owned[m] > loads[m] and loads[m] < most for m in range(len(group.members)))
     potential = 0 if lost_down else 1

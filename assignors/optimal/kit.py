@@ -89,7 +89,7 @@ def compiled() -> Kit:
     # A compiled function calls compiled ones: each is made anew with those before it for its globals.
     names: dict[str, Any] = vars(steps) | vars(flow) | vars(partitions)
     do: dict[str, Callable[..., Any]] = {}
-    for function in (*steps.HELPERS, *PLAIN.do.values()):
+    for function in (*steps.HELPERS, *partitions.HELPERS, *PLAIN.do.values()):
         own = FunctionType(function.__code__, names, function.__name__)
         own.__module__, own.__qualname__ = function.__module__, function.__qualname__
         names[function.__name__] = do[function.__name__] = _compile(numba, own)

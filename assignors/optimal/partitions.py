@@ -99,19 +99,24 @@ def hand_out(
             if need[members[arc]] > 0:
                 line[waiting] = members[arc]
                 waiting += 1
-        at = kept = 0
-        for code in range(code_starts[row], code_starts[row + 1]):
-            if owner[code] >= 0:
-                continue
-            if at == waiting:
-                at, waiting, kept = 0, kept, 0
-            member = line[at]
-            at += 1
-            owner[code] = member
-            need[member] -= 1
-            if need[member] > 0:
-                line[kept] = member
-                kept += 1
+        _deal(code_starts[row], code_starts[row + 1], owner, need, line, waiting)
+
+
+def _deal(first: int, end: int, owner: Ints, need: Ints, line: Ints, waiting: int) -> None:
+    """Deal the codes of nobody in a circle to the first `waiting` in line, each as many as it needs."""
+    at = kept = 0
+    for code in range(first, end):
+        if owner[code] >= 0:
+            continue
+        if at == waiting:
+            at, waiting, kept = 0, kept, 0
+        member = line[at]
+        at += 1
+        owner[code] = member
+        need[member] -= 1
+        if need[member] > 0:
+            line[kept] = member
+            kept += 1
 
 
 def level(owner: Ints, sizes: Ints, quotas: Ints, seen: Ints, line: Ints) -> None:
@@ -124,7 +129,7 @@ def level(owner: Ints, sizes: Ints, quotas: Ints, seen: Ints, line: Ints) -> Non
         owner: by code, before; and after.
         sizes: by member, 0 to begin with; how many it owned.
         quotas: by member; how many it has after.
-        seen: by member, 0 to begin with; scratch.
+        seen: by member, 0 to begin with; scratch: what it has shown of its own, then what it needs.
         line: by member; scratch.
     """
     many, total = len(sizes), len(owner)
@@ -155,20 +160,8 @@ def level(owner: Ints, sizes: Ints, quotas: Ints, seen: Ints, line: Ints) -> Non
             if (seen[member] * quota + size - 1) // size == before:
                 owner[code] = -1
     for member in range(many):
-        seen[member] = min(sizes[member], quotas[member])
-    at = kept = 0
-    for code in range(total):
-        if owner[code] >= 0:
-            continue
-        if at == waiting:
-            at, waiting, kept = 0, kept, 0
-        member = line[at]
-        at += 1
-        owner[code] = member
-        seen[member] += 1
-        if seen[member] < quotas[member]:
-            line[kept] = member
-            kept += 1
+        seen[member] = quotas[member] - sizes[member]
+    _deal(0, total, owner, seen, line, waiting)
 
 
 def list_by_member(
@@ -272,3 +265,7 @@ def arcs_by_member(members: Ints, member_starts: Ints, at: Ints, by_member: Ints
     for arc in range(len(members)):
         by_member[at[members[arc]]] = arc
         at[members[arc]] += 1
+
+
+HELPERS: Final = (_deal,)
+"""What the functions call."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from math import inf, isfinite
 
 from assignors.errors import AssignorError
-from assignors.model import Assignment, Subscription, TopicMetadata, TopicPartition
-from assignors.optimal.assignor import find_optimum
-from assignors.optimal.flow import optimal_counts
+from assignors.model import Assignment, Subscription, TopicMetadata
+from assignors.optimal.assignor import find_optimum, listed
+from assignors.optimal.flow import Arcs, optimal_counts
 from assignors.optimal.group import Group, read_group
 
 Weights = Mapping[str, Sequence[float]]
@@ -76,15 +76,16 @@ def assign_weighted(
     total = sum(exact)
     scale = _UNITS / total if total else 1.0
     units = [round(weight * scale) for weight in exact]
-    bound = _bound(group, units)
+    arcs = group.arcs()
+    bound = _bound(group, arcs, units)
     budget = len(units) if most_moves is None else most_moves
-    search = _Search(group, units)
+    search = _Search(group, arcs, units)
     kept = search.improve(search.filled(list(group.owner)), budget, bound * (1 + hysteresis))
     best = kept
     if kept.highest > bound * (1 + hysteresis):
         optimum = find_optimum(topics, plain, previous)
         if optimum.moved <= budget:
-            other = search.improve(_Standing(search, list(optimum.after)), budget, bound * (1 + hysteresis))
+            other = search.improve(_Standing(search, list(optimum.owner)), budget, bound * (1 + hysteresis))
             best = min(kept, other, key=lambda found: (found.squares, found.moved))
     loads = [0.0] * len(group.members)
     for code, member in enumerate(best.owner):
@@ -92,7 +93,7 @@ def assign_weighted(
     highest = max(loads)
     floor = bound / scale
     return WeightedAssignment(
-        assignment=_listed(group, best.owner),
+        assignment=listed(group, group.kit.numbers(best.owner), len(best.owner)),
         loads=dict(zip(group.members, loads, strict=True)),
         bound=floor,
         # The bound is in whole units, so that it can be above by a rounding.
@@ -117,38 +118,28 @@ def _weights_of(group: Group, topics: Mapping[str, TopicMetadata], weights: Weig
     return [by_topic[topic][number] for topic, number in zip(group.topic_of, group.number_of, strict=True)]
 
 
-def _bound(group: Group, units: Sequence[int]) -> int:
+def _bound(group: Group, arcs: Arcs, units: Sequence[int]) -> int:
     """Find the least highest load if partitions could be cut: the count flow over units of weight."""
     free = group.kit.filled(len(group.rows), 0)
     for row in range(len(group.rows)):
         free[row] = sum(units[group.code_starts[row] : group.code_starts[row + 1]])
-    loads = optimal_counts(group.arcs(), free, group.kit).loads
+    loads = optimal_counts(arcs, free, group.kit).loads
     return max(map(int, loads), default=0)
-
-
-def _listed(group: Group, owner: Sequence[int]) -> Assignment:
-    owned: dict[str, list[TopicPartition]] = {member: [] for member in group.join_order}
-    for code in group.order:
-        pair = TopicPartition(group.topics[group.topic_of[code]], int(group.number_of[code]))
-        owned[group.members[owner[code]]].append(pair)
-    return Assignment.of(owned)
 
 
 class _Search:
     """What all standings of one group have in common."""
 
-    def __init__(self, group: Group, units: Sequence[int]) -> None:
+    def __init__(self, group: Group, arcs: Arcs, units: Sequence[int]) -> None:
         self.units = units
         self.home = list(group.owner)
         self.row_of = group.kit.spread(
             [group.code_starts[row + 1] - group.code_starts[row] for row in range(len(group.rows))]
         )
-        arcs = group.arcs()
         self.readers = [
             [int(m) for m in arcs.members[arcs.topic_starts[row] : arcs.topic_starts[row + 1]]]
             for row in range(len(group.rows))
         ]
-        self.rows_of = [frozenset[int]()] * len(group.members)
         rows: list[set[int]] = [set() for _ in group.members]
         for row, members in enumerate(self.readers):
             for member in members:

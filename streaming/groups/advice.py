@@ -46,7 +46,8 @@ def advise(old: Owners, version: Version) -> Advice | None:
 
     Returns:
         None where that is not known or makes no sense: Connect and share groups, nobody
-        there, an unknown past, an assignment with partitions that topics are not known to have.
+        there, an assignment with partitions that topics are not known to have. Of a version
+        with an unknown past the moves mean nothing.
     """
     if version.protocol_type != "consumer" or not version.members or not version.subscribed:
         return None

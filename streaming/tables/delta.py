@@ -150,54 +150,28 @@ class Tables:
         self.refresh(name)
 
     def commit(self, name: str, write: Callable[[DeltaTable], object], is_due: Callable[[], bool]) -> None:
-        """Make one commit while it is due, on the version of the table that says so.
-
-        Another's commit in between makes it fail (an OPTIMIZE by hand, upkeep in its thread, a job
-        that has taken over). Then the lease is asked and, while it is ours, all is looked at again.
-
-        Args:
-            name: the table.
-            write: makes the commit on the handle that it is given, with `commit_of` properties.
-            is_due: whether it is still to be made, by the same handle.
+        """Make one commit while it is due, as commit_on_last_version does, and the tables are ours.
 
         Raises:
             JobError: another job has taken over, the table was restored while the job runs, or
                 others commit without end.
         """
-        for _ in range(_MOST_TRIES):
-            if not is_due():
-                return
-            table = self._tables[name]
-            seen = table.version()
-            try:
-                write(table)
-            except DeltaError:
-                self.refresh(name)
-                if table.version() == seen:
-                    raise
-                self.ask_lease()
-                self._refuse_restored(name, seen)
-                if name == LOG and not is_due():
-                    # Spark's commit of an overtaken job, in the moment that no lease covers: not our rows.
-                    raise JobError(
-                        f"log {self.location(LOG)}: another job wrote this batch in the same moment; start "
-                        "again: what is there counts"
-                    ) from None
-            else:
-                return
-        raise JobError(
-            f"table {name} at {self.location(name)}: others committed to it {_MOST_TRIES} times while one "
-            "commit was tried; stop what writes to it all the time"
-        )
+        table, location = self._tables[name], self.location(name)
 
-    def _refuse_restored(self, name: str, seen: int) -> None:
-        table = self._tables[name]
-        for commit in table.history(table.version() - seen):
-            if commit["operation"] == "RESTORE":
-                raise JobError(
-                    f"table {name} at {self.location(name)} was restored to an older state while the job ran "
-                    f"(version {commit['version']}); start the job again: it says then what is to be done"
-                )
+        def give_way(seen: int) -> None:
+            self.ask_lease()
+            for theirs in table.history(table.version() - seen):
+                if theirs["operation"] == "RESTORE":
+                    raise JobError(
+                        f"table {name} at {location} was restored to an older state while the job ran "
+                        f"(version {theirs['version']}); start the job again: it says then what is to be done"
+                    )
+            if name == LOG and not is_due():
+                # Spark's commit of an overtaken job, in the moment that no lease covers: not our rows.
+                again = "another job wrote this batch in the same moment; start again: what is there counts"
+                raise JobError(f"log {location}: {again}") from None
+
+        commit_on_last_version(name, location, table, write, is_due, give_way)
 
     def is_due(self, name: str, app_id: str, version: int) -> bool:
         """Say whether the application's version is still to be committed to the table.
@@ -301,6 +275,42 @@ class Tables:
         """Write a data file that no commit names, as a crash inside a write leaves it (tests only)."""
         filesystem, base = pafs.FileSystem.from_uri(self.location(name))
         pq.write_table(rows, f"{base}/part-00000-uncommitted.parquet", filesystem=filesystem)
+
+
+def commit_on_last_version(
+    name: str,
+    location: str,
+    table: DeltaTable,
+    write: Callable[[DeltaTable], object],
+    is_due: Callable[[], bool],
+    give_way: Callable[[int], object],
+) -> None:
+    """Make one commit while it is due, on the version of the table that says so.
+
+    `write` makes it on the handle, with `commit_of` properties. Another's commit in between makes it fail (an
+    OPTIMIZE by hand, upkeep in its thread, a job that has taken over). Then `give_way` is called with the
+    version that it was tried on, raises where it must not be, and all is looked at again.
+
+    Raises:
+        JobError: others commit without end.
+    """
+    for _ in range(_MOST_TRIES):
+        if not is_due():
+            return
+        seen = table.version()
+        try:
+            write(table)
+        except DeltaError:
+            table.update_incremental()
+            if table.version() == seen:
+                raise
+            give_way(seen)
+        else:
+            return
+    raise JobError(
+        f"table {name} at {location}: others committed to it {_MOST_TRIES} times while one commit was tried; "
+        "stop what writes to it all the time"
+    )
 
 
 def quoted(text: str) -> str:

@@ -22,9 +22,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.fs as pafs
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError
 
-from streaming.tables.delta import JobError, Tables, open_table
+from streaming.tables.delta import JobError, Tables, commit_on_last_version, open_table
 
 if TYPE_CHECKING:
     from streaming.tables.log import Log
@@ -46,9 +46,6 @@ _CONFIGURATION = {
 }
 
 _AFTER_A_COMMIT = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-
-_MOST_TRIES = 10
-"""How often a commit is tried while upkeep commits too: a round of it makes four."""
 
 _COMMIT_OR_CHECKPOINT = re.compile(r"([0-9]{20})\.(json|checkpoint\.parquet)")
 
@@ -85,28 +82,19 @@ class OwnEvents:
         values = [orjson.dumps(event).decode() for event in events]
         if not values:
             return
-        for _ in range(_MOST_TRIES):
-            seen = self._table.version()
-            number = max(self._table.transaction_version(_APP) or 0, self._last) + 1
-            rows = pa.table({"number": [number] * len(values), "value": values}, schema=_SCHEMA)
-            try:
-                write_deltalake(
-                    self._table,
-                    rows,
-                    mode="append",
-                    commit_properties=_commit_of(number),
-                    post_commithook_properties=_AFTER_A_COMMIT,
-                )
-            except DeltaError:
-                self._table.update_incremental()
-                if self._table.version() == seen:
-                    raise
-                self._ask_lease()
-            else:
-                return
-        raise JobError(
-            f"table {OWN_EVENTS} at {self._location}: others committed to it {_MOST_TRIES} times while one "
-            "commit was tried; stop what writes to it all the time"
+
+        def append(table: DeltaTable) -> None:
+            number = max(table.transaction_version(_APP) or 0, self._last) + 1
+            write_deltalake(
+                table,
+                pa.table({"number": [number] * len(values), "value": values}, schema=_SCHEMA),
+                mode="append",
+                commit_properties=_commit_of(number),
+                post_commithook_properties=_AFTER_A_COMMIT,
+            )
+
+        commit_on_last_version(
+            OWN_EVENTS, self._location, self._table, append, lambda: True, lambda _: self._ask_lease()
         )
 
 
