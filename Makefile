@@ -7,12 +7,14 @@ SHELL := /bin/sh
 
 BIN := .venv/bin
 STAMP := .venv/.installed
+# Each runs whole files, with a Spark session and a broker of its own; 0 runs all in one process.
+PYTEST_WORKERS ?= 2
 
 help:
 	@echo "make install   Python packages into .venv"
 	@echo "make demo      the job once over packaged records, and what it found"
 	@echo "make demo-kafka  a real broker, groups that never rest and the job, live until Ctrl-C; DEMO_SECONDS=N"
-	@echo "make test      the tests; PYTEST_ARGS=... for some of them"
+	@echo "make test      the tests; PYTEST_ARGS=... for some of them, PYTEST_WORKERS=0 for one process"
 	@echo "make lint      ruff, its formatting, and mypy"
 	@echo "make bench     times against the floor and against peers; BENCH_ARGS=..."
 	@echo "make parity    random cases against Kafka's own Java classes; PARITY_ARGS=..."
@@ -53,7 +55,7 @@ demo-kafka: needs-java $(STAMP)
 	@$(BIN)/python -m demo $(DEMO_ARGS)
 
 test: needs-java $(STAMP)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

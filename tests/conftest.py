@@ -28,6 +28,18 @@ settings.register_profile(
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
 
 
+_STARTS_SLOWLY = ("spark", "live", "browser", "oracle")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let the files that take minutes begin first where workers share the files: the short ones fill the end."""
+    if not hasattr(config, "workerinput"):
+        return
+    slow = {item.path for item in items if any(item.get_closest_marker(name) for name in _STARTS_SLOWLY)}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Start one small session with Delta and the Kafka connector for all tests that need one."""

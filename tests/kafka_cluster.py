@@ -11,7 +11,6 @@ import json
 import os
 import random
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -35,6 +34,8 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+
+from tests.java_programs import build_java
 
 ROOT = Path(__file__).resolve().parent.parent
 BROKER_FOLDER = ROOT / "tests" / "broker"
@@ -60,30 +61,7 @@ def build_kafka() -> None:
     Raises:
         KafkaUnavailableError: no java, javac or mvn on the path, or Maven failed.
     """
-    missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
-    if missing:
-        message = f"a live Kafka needs {', '.join(missing)} on the PATH (Java 17 and Maven)"
-        raise KafkaUnavailableError(message)
-    sources = [
-        BROKER_FOLDER / "pom.xml",
-        *(path for path in (BROKER_FOLDER / "src").rglob("*") if path.is_file()),
-    ]
-    if _BUILT.exists() and _BUILT.stat().st_mtime >= max(source.stat().st_mtime for source in sources):
-        return
-    for offline in (["-o"], []):
-        # Offline first: a machine that built it before needs no network.
-        done = subprocess.run(
-            ["mvn", "-q", "-B", *offline, "compile"],
-            cwd=BROKER_FOLDER,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode == 0:
-            _BUILT.touch()
-            return
-    message = f"mvn could not build tests/broker: {(done.stdout + done.stderr)[-600:]}"
-    raise KafkaUnavailableError(message)
+    build_java(BROKER_FOLDER, [_BUILT], "a live Kafka (tests/broker)", KafkaUnavailableError)
 
 
 def java_command(heap: str, main: str, *arguments: str) -> list[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from tests.java_programs import build_java
 
 ORACLE_FOLDER = Path(__file__).resolve().parent.parent / "oracle"
 _CLASSES = ORACLE_FOLDER / "target" / "classes"
@@ -27,29 +28,8 @@ def build_oracle() -> None:
     Raises:
         OracleUnavailableError: no java, javac or mvn on the path, or Maven failed.
     """
-    missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
-    if missing:
-        message = f"the Java oracle needs {', '.join(missing)} on the PATH (Java 17 and Maven)"
-        raise OracleUnavailableError(message)
-    sources = [ORACLE_FOLDER / "pom.xml", *(ORACLE_FOLDER / "src").rglob("*.java")]
-    built = _CLASSES / "counterpoise" / "Oracle.class"
-    newest = max(source.stat().st_mtime for source in sources)
-    if _CLASSPATH.exists() and _OLDER.exists() and built.exists() and built.stat().st_mtime >= newest:
-        return
-    for offline in (["-o"], []):
-        # Offline first: a machine that built it before needs no network.
-        done = subprocess.run(
-            ["mvn", "-q", "-B", *offline, "compile"],
-            cwd=ORACLE_FOLDER,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode == 0:
-            built.touch()
-            return
-    message = f"mvn could not build the oracle in tests/oracle: {(done.stdout + done.stderr)[-600:]}"
-    raise OracleUnavailableError(message)
+    products = [_CLASSPATH, _OLDER, _CLASSES / "counterpoise" / "Oracle.class"]
+    build_java(ORACLE_FOLDER, products, "the Java oracle (tests/oracle)", OracleUnavailableError)
 
 
 class Oracle:
