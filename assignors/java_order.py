@@ -22,6 +22,7 @@ from assignors.java_hash_map import TREEIFY_AT, Bins, Node
 
 K = TypeVar("K")
 
+_REMEMBERED_KEYS = 64
 _FIRST_CAPACITY = 16
 
 _POWERS_OF_31: list[int] = [pow(31, exponent, 1 << 32) for exponent in range(511, -1, -1)]
@@ -139,7 +140,15 @@ def hash_map_order(keys: Collection[str]) -> list[str]:
     if len(keys) <= TREEIFY_AT:
         # They fit the first table, and make no tree. Sorting is stable, as a bucket's list is.
         return sorted(keys, key=_first_bucket)
+    if len(keys) <= _REMEMBERED_KEYS:
+        return list(_lately_ordered(tuple(keys)))
     return hash_order(keys, string_hash, utf16_key)
+
+
+@lru_cache(maxsize=1 << 10)
+def _lately_ordered(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Order the members of a group: one rebalance asks for the same order again and again."""
+    return tuple(hash_order(keys, string_hash, utf16_key))
 
 
 @lru_cache(maxsize=1 << 15)

@@ -174,6 +174,8 @@ def choose_protocol(members: Mapping[str, Sequence[str]]) -> str | None:
     if not members:
         return None
     first, *rest = members.values()
+    if rest.count(first) == len(rest):
+        return first[0] if first else None
     candidates = set(first).intersection(*rest)
     if not candidates:
         return None
