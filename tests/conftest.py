@@ -33,7 +33,7 @@ _STARTS_SLOWLY = ("spark", "live", "browser", "oracle")
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let the files that take minutes begin first where workers share the files: the short ones fill the end."""
+    """Let workers that share the files begin with those that take minutes: short ones fill the end."""
     if not hasattr(config, "workerinput"):
         return
     slow = {item.path for item in items if any(item.get_closest_marker(name) for name in _STARTS_SLOWLY)}
