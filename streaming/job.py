@@ -30,7 +30,8 @@ from streaming.sinks.kafka import sinks_of
 from streaming.sources.cluster_metadata import ClusterMetadata
 from streaming.sources.kafka import admin_options_of, count_and_filter, records_read
 from streaming.sources.own_events import own_inputs, time_advanced
-from streaming.sources.streams import ParseRules, raw_stream, sources_of
+from streaming.sources.records import ParseRules
+from streaming.sources.streams import raw_stream, sources_of
 from streaming.tables.delta import JobError, Tables, absolute_location
 from streaming.tables.lease import Lease
 from streaming.tables.log import BatchIdentity, Log, Tail, groups_of_type

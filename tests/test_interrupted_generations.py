@@ -33,7 +33,8 @@ from streaming.events.stretches import ReadBefore, Stretches
 from streaming.groups.observed.group import ObservedGroup
 from streaming.model import Input, TopicState, Version
 from streaming.sources.kafka import count_and_filter, records_read
-from streaming.sources.streams import ParseRules, Source, number_records, parse_raw
+from streaming.sources.records import ParseRules, Source
+from streaming.sources.streams import number_records, parse_raw
 from streaming.tables.delta import LOG, Tables
 from streaming.tables.log import LOG_APP, BatchIdentity, Log
 from tests.kafka_cluster import wait_until

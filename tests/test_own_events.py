@@ -17,7 +17,8 @@ from deltalake import DeltaTable
 
 import streaming.job
 from streaming.job import Job
-from streaming.sources.streams import Source, sources_of
+from streaming.sources.records import Source
+from streaming.sources.streams import sources_of
 from streaming.tables.delta import JobError, Tables
 from streaming.tables.log import Log
 from streaming.tables.own_events import OWN_EVENTS, OwnEvents, check_place, keep_short, last_not_needed

@@ -14,14 +14,19 @@ from itertools import chain, repeat
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from assignors.optimal import flow, partitions, steps
+from assignors.optimal import partitions, start, steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from assignors.optimal.steps import Ints
 
-_PARTITIONS = (
+_FUNCTIONS = (
+    start.pour,
+    start.begin,
+    steps.search,
+    steps.push,
+    steps.divide,
     partitions.settle_claims,
     partitions.count_owned,
     partitions.hand_out,
@@ -58,7 +63,7 @@ PLAIN = Kit(
     lambda parts: list(chain.from_iterable(parts)),
     lambda counts: [number for number, count in enumerate(counts) for _ in repeat(None, count)],
     lambda made: made,
-    {**flow.STEPS, **{function.__name__: function for function in _PARTITIONS}},
+    {function.__name__: function for function in _FUNCTIONS},
 )
 
 
@@ -87,7 +92,7 @@ def compiled() -> Kit:
         return array("i", made.astype(np.int32).tobytes())
 
     # A compiled function calls compiled ones: each is made anew with those before it for its globals.
-    names: dict[str, Any] = vars(steps) | vars(flow) | vars(partitions)
+    names: dict[str, Any] = vars(steps) | vars(start) | vars(partitions)
     do: dict[str, Callable[..., Any]] = {}
     for function in (*steps.HELPERS, *partitions.HELPERS, *PLAIN.do.values()):
         own = FunctionType(function.__code__, names, function.__name__)

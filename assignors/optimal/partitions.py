@@ -3,7 +3,7 @@
 A partition is a *code*, its place in the list of all partitions, row after row; a row is
 a topic, or the partitions of one topic whose replicas lie in the same racks. `owner`
 holds a member for each code, -1 for nobody. These functions know lists and arrays alike
-and are compiled for large groups (kit.py), as those of flow.py.
+and are compiled for large groups (kit.py), as those of steps.py.
 """
 
 from __future__ import annotations

@@ -23,13 +23,14 @@ from streaming.events.stretches import Stretches
 from streaming.garbage import look_for_cycles_rarely
 from streaming.groups.advance import GroupWork, advance_groups
 from streaming.groups.broadcast import BatchBroadcast, order_broadcast
-from streaming.sources.streams import Block, ParseRules, digest_of, number_records, parse_raw
+from streaming.sources.streams import Block, digest_of, number_records, parse_raw
 from streaming.tables.schemas import GENERATIONS
 
 if TYPE_CHECKING:
     from streaming.events.stretches import ReadBefore
     from streaming.groups.rules import GroupRules
     from streaming.model import Input, TopicState
+    from streaming.sources.records import ParseRules
 
 
 class Tag(IntEnum):

@@ -42,7 +42,7 @@ from streaming.batches.tally import Tally, count_rows
 from streaming.crash_points import reach
 from streaming.model import Position
 from streaming.sources.row_numbers import row_in_task
-from streaming.sources.streams import Block, ParseRules, add_digests, file_names, lines_before
+from streaming.sources.streams import Block, add_digests, file_names, lines_before
 from streaming.tables.delta import LOG, JobError, Tables
 from streaming.tables.log import GROUP_KINDS, LOG_APP, ORDINAL_BITS, SNAPSHOT_APP, BatchIdentity
 from streaming.tables.schemas import GENERATIONS
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from streaming.events.stretches import ReadBefore, Records
     from streaming.groups.rules import GroupRules
     from streaming.model import TopicState
+    from streaming.sources.records import ParseRules
 
 _WORK_COLUMNS = ["tag", "shard", "cluster", "group_id", "payload"]
 

@@ -27,7 +27,6 @@ from streaming.groups.broadcast import order_broadcast
 from streaming.model import Input
 from streaming.sources.row_numbers import row_in_task
 from streaming.sources.streams import (
-    ParseRules,
     add_digests,
     count_blocks,
     digest_of,
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from streaming.groups.log_rows import Row
     from streaming.groups.rules import GroupRules
     from streaming.model import TopicState
-    from streaming.sources.streams import RawRecord
+    from streaming.sources.records import ParseRules, RawRecord
 
 _MOST_TASKS = 64
 """A batch cut into more tasks than this goes to the executors unasked: it is large."""

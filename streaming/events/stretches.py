@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from streaming.model import Position
-    from streaming.sources.streams import RawRecord
+    from streaming.sources.records import RawRecord
 
 Records = dict[str, dict[str, int]]
 """source -> topic-partition (see Position.stream) -> a number of records."""

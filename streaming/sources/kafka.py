@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from conf.settings import Settings
     from conf.sources import SourceSettings
     from streaming.events.stretches import Records
-    from streaming.sources.streams import Source
+    from streaming.sources.records import Source
 
 GROUP_PREFIX = "counterpoise-source"
 """How the groups begin under which Spark's consumers read; they are not watched."""

@@ -27,7 +27,7 @@ included); lines end in LF, the last one may lack it, and what follows a closing
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -36,10 +36,10 @@ from urllib.parse import unquote
 import mmh3
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from streaming.events.limits import DEFAULT_LIMITS, Limits
 from streaming.events.parsing import Rejection, parse_record
 from streaming.model import Input, Position
 from streaming.sources.kafka import read_kafka
+from streaming.sources.records import ParseRules, RawRecord, Source
 from streaming.tables.delta import JobError, absolute_location
 from streaming.tables.own_events import OWN_EVENTS
 
@@ -68,49 +68,6 @@ RAW_COLUMNS = (
     "bytes",
     "is_filtered",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """One source as the executors need to know it; picklable.
-
-    `kind` is "files", "delta", "kafka" or, of the job's own events, "own". `location` is the directory
-    or table, or the Kafka topic; `root` is the directory as Spark spells it in a row's path.
-    """
-
-    name: str
-    format: str
-    kind: str
-    location: str
-    root: str
-    cluster: str
-    max_files_per_trigger: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class RawRecord:
-    """One record before parsing; `size` is its full length in bytes, `key` and `value` may be cut.
-
-    `value` is None only for a tombstone in Kafka, where alone there are a key and a time.
-    `row` is how many records of its partition the batch has before it, None where nobody counts.
-    """
-
-    position: Position
-    value: bytes | None
-    size: int
-    key: bytes | None = None
-    timestamp_ms: int | None = None
-    row: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParseRules:
-    """What parsing needs to know of the sources and settings; picklable."""
-
-    sources: Mapping[str, Source]
-    max_record_bytes: int
-    rejected_raw_bytes: int
-    limits: Limits = DEFAULT_LIMITS
 
 
 def sources_of(spark: SparkSession, settings: Settings, tables_root: str) -> list[Source]:
