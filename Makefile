@@ -25,7 +25,7 @@ install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt | needs-python
 	@python=$$($(FIND_PYTHON)); test -x $(BIN)/python || "$$python" -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,bench,dev]'
 	@touch $@
 
 # Prints the first Python that is new enough, or nothing.

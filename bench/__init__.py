@@ -6,12 +6,14 @@ turns, and gives a `Figure` for each case. Nothing here judges; who reads does.
 
 from __future__ import annotations
 
+import math
+import statistics
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,12 @@ def _rounded(value: Any) -> Any:
         return {key: _rounded(item) for key, item in value.items()}
     # Digits, not decimals: some of what is measured takes microseconds.
     return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def growth_exponent(sizes: Iterable[float], seconds: Iterable[float]) -> float:
+    """Fit seconds ~ size ** exponent by least squares of their logarithms; of two points or more."""
+    fit = statistics.linear_regression(list(map(math.log, sizes)), list(map(math.log, seconds)))
+    return fit.slope
 
 
 _RUNS = {

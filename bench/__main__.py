@@ -1,4 +1,4 @@
-"""Run the comparisons: `python -m bench [--json FILE] [--only NAME]`."""
+"""Run the comparisons: `python -m bench [--json FILE] [--picture FILE] [--only NAME]`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ def main(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the JSON here instead of to stdout.")
     ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw here how `optimal` grows, as `python -m bench.plot` does.")
+    ] = None,
     only: Annotated[list[str] | None, typer.Option(help=f"Run these only: {', '.join(NAMES)}.")] = None,
     state_groups: Annotated[
         int, typer.Option(min=1_100, help="Groups that exist before anything is measured.")
@@ -40,6 +43,9 @@ def main(
         if name not in NAMES:
             messages.print(f"--only {name!r}; known: {', '.join(map(repr, NAMES))}")
             raise typer.Exit(2)
+    if picture is not None and "optimal" not in (only or NAMES):
+        messages.print("--picture shows how 'optimal' grows; run it too")
+        raise typer.Exit(2)
     scale = Scale(
         state_groups=state_groups, rounds=rounds, backlog_records=backlog_records, partitions=partitions
     )
@@ -56,6 +62,11 @@ def main(
     else:
         json_file.write_text(f"{text}\n", encoding="utf-8")
         messages.print(f"wrote {json_file}")
+    if picture is not None:
+        from bench.plot import draw  # the only thing here that needs matplotlib
+
+        picture.write_text(draw(json.loads(text)["figures"]), encoding="utf-8")
+        messages.print(f"wrote {picture}")
 
 
 def _machine() -> dict[str, Any]:

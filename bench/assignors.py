@@ -22,10 +22,8 @@ import random
 import statistics
 import time
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from assignors import (
@@ -37,7 +35,8 @@ from assignors import (
     encode_sticky_user_data,
     get_assignor,
 )
-from bench import Figure, Scale
+from bench import Figure, Scale, kafka_python
+from bench.optimal_peers import by_topic
 from tests.parity.oracle import Oracle, OracleUnavailableError
 
 if TYPE_CHECKING:
@@ -297,38 +296,21 @@ def _seconds_of(work: Callable[[], object], repeats: int) -> float:
 
 
 def _kafka_python(case: _Case) -> Callable[[], object] | None:
-    """Prepare the same task for kafka-python; None when it has no answer, or is not installed.
-
-    Its cooperative assignor is left out: it reads what is owned from the protocol's
-    own classes.
-    """
-    places = {
-        "range": ("range", "RangePartitionAssignor"),
-        "roundrobin": ("roundrobin", "RoundRobinPartitionAssignor"),
-        "sticky": ("sticky.sticky_assignor", "StickyPartitionAssignor"),
-    }
-    if case.kind not in places:
+    """Prepare the same task for kafka-python; None when it has no answer, or is not installed."""
+    if case.kind not in kafka_python.KINDS:
         return None
-    module, name = places[case.kind]
     try:
-        assignor = getattr(import_module(f"kafka.coordinator.assignors.{module}"), name)()
-    except ImportError:
-        return None
-    partitions = {topic: set(range(n)) for topic, n in case.group.partitions.items()}
-    cluster = SimpleNamespace(partitions_for_topic=partitions.get, topics=lambda: set(partitions))
-    members = [
-        SimpleNamespace(
-            member_id=member,
-            group_instance_id=None,
-            metadata=SimpleNamespace(topics=list(told.topics), user_data=told.user_data or b""),
+        work = kafka_python.prepare(
+            case.kind,
+            case.group.partitions,
+            {member: case.group.topics_by_member[member] for member in case.members},
+            by_topic({member: pairs for member in case.members if (pairs := case.owned.get(member))}),
+            _GENERATION,
         )
-        for member, told in case.subscriptions().items()
-    ]
-    try:
-        assignor.assign(cluster, members)
-    except KeyError:
+        work()
+    except (ImportError, KeyError):
         return None  # its round robin cannot do unlike subscriptions
-    return lambda: assignor.assign(cluster, members)
+    return work
 
 
 def _figures(cases: list[_Case]) -> Iterator[Figure]:

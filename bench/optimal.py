@@ -9,7 +9,6 @@ does; the details say what it takes with tuples in and out, which is what the ot
 from __future__ import annotations
 
 import itertools
-import math
 import random
 import statistics
 import tempfile
@@ -23,7 +22,7 @@ from pathlib import Path
 
 from assignors import Assignment
 from assignors.optimal import assign_optimal
-from bench import Figure, Scale
+from bench import Figure, Scale, growth_exponent
 from bench.go_programs import GoUnavailableError, build_go
 from bench.optimal_groups import (
     Case,
@@ -225,24 +224,23 @@ def peak_mb_of(case: Case) -> float | None:
 
 
 def _with_exponents(cases: list[Case], figures: list[Figure]) -> list[Figure]:
-    """Say at each peer's largest how time grows, ours over the same sizes: seconds ~ size ** exponent."""
+    """Say everywhere what grows, at each peer's largest how time does, ours over the same sizes."""
     sizes = {case.name: case.size for case in cases}
-    found = list(figures)
+    grows = cases[0].exponent_of
+    found = [replace(f, details={grows: sizes[f.case], **f.details}) for f in figures]
     for against in dict.fromkeys(figure.against for figure in figures):
         places = [place for place, figure in enumerate(figures) if figure.against == against]
         if len(places) > 1 and ":" not in against:
-            logs = [math.log(sizes[figures[place].case]) for place in places]
+            own = [sizes[figures[place].case] for place in places]
             exponents = {}
             for name, seconds in (
                 ("", [figures[place].seconds for place in places]),
                 (" against", [figures[place].against_seconds for place in places]),
             ):
-                times = list(map(math.log, seconds))
-                last_step = (times[-1] - times[-2]) / (logs[-1] - logs[-2])
-                exponents[f"exponent{name}"] = statistics.linear_regression(logs, times).slope
+                exponents[f"exponent{name}"] = growth_exponent(own, seconds)
                 # A fit over all sizes hides that ours goes another way from LEAST_LARGE on.
-                exponents[f"exponent of the last step{name}"] = last_step
-            last = figures[places[-1]]
+                exponents[f"exponent of the last step{name}"] = growth_exponent(own[-2:], seconds[-2:])
+            last = found[places[-1]]
             found[places[-1]] = replace(last, details={**last.details, **exponents})
     return found
 

@@ -17,13 +17,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
-from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from assignors.optimal import assign_optimal, find_optimum
+from bench import kafka_python
 from bench.optimal_groups import GENERATION, Case, Given
 from tests.parity.oracle import Oracle
 
@@ -122,29 +121,12 @@ class KafkaPython:
             PeerUnavailableError: it is not installed.
         """
         try:
-            module = import_module("kafka.coordinator.assignors.sticky.sticky_assignor")
-            layout = import_module("kafka.coordinator.assignors.sticky.user_data").StickyAssignorUserData
+            self._assign = kafka_python.prepare(
+                "sticky", case.partitions, case.topics_by_member, case.owned, GENERATION
+            )
         except ImportError as error:
             raise PeerUnavailableError("kafka-python is not installed") from error
-        assignor = module.StickyPartitionAssignor()
-        partitions = {topic: set(range(count)) for topic, count in case.partitions.items()}
-        cluster = SimpleNamespace(partitions_for_topic=partitions.get, topics=lambda: set(partitions))
-        members = [
-            SimpleNamespace(
-                member_id=member,
-                group_instance_id=None,
-                metadata=SimpleNamespace(
-                    topics=list(topics),
-                    # A layout of its own: before Kafka's comes a version, without which it reads nothing.
-                    user_data=layout(list(case.owned[member].items()), GENERATION).encode()
-                    if member in case.owned
-                    else b"",
-                ),
-            )
-            for member, topics in case.topics_by_member.items()
-        ]
         self._repeats = max(1, case.repeats // 10)
-        self._assign: Callable[[], dict[str, Any]] = partial(assignor.assign, cluster, members)
 
     def __enter__(self) -> Self:
         return self

@@ -111,14 +111,17 @@ def processes(root_pid: int) -> dict[str, list[int]]:
 
 
 def resident_mb(pids: list[int]) -> float:
-    """Add up the memory of processes that is theirs alone and resident, in MB."""
+    """Add up the resident memory of processes that no file is behind, in MB.
+
+    Pages of libraries are theirs alone or shared as other processes come and go that use them too.
+    """
     total = 0
     for pid in pids:
         try:
             fields = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         except OSError:
             continue
-        total += sum(int(field.split()[1]) for field in fields if field.startswith("Private_"))
+        total += sum(int(field.split()[1]) for field in fields if field.startswith("Anonymous:"))
     return total / 1024
 
 
