@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from conf.settings import UpkeepSettings
 from streaming.tables.delta import LOG, PUBLISHED, SNAPSHOTS, Tables
@@ -93,6 +95,28 @@ def test_many_small_files_become_few_and_the_rows_stay(tmp_path: Path) -> None:
     assert {name: rows_of(tables, name) for name in before} == before
     again = {each.table: each for each in Upkeep(tables, settings(), now=lambda: NOW).run()}
     assert again["events"].files_after == 1
+
+
+@pytest.mark.parametrize(("name", "most"), [(LOG, 1_000), ("events", 100_000)])
+def test_a_file_can_be_read_a_part_at_a_time(tmp_path: Path, name: str, most: int) -> None:
+    """What upkeep puts together, or leaves of what expires, has rows with states in small row groups."""
+    tables = Tables(str(tmp_path))
+    fill(tables, name, 4)
+    rows = tables.read(name, SCHEMA_BY_TABLE[name].names).slice(0, 1)
+    tables.append(name, pa.concat_tables([rows] * 2_500), app_id="counterpoise-test", version=5)
+    before = rows_of(tables, name)
+    Upkeep(tables, settings(), now=lambda: NOW).run()
+    assert rows_of(tables, name) == before
+    assert row_groups_of(tables, name) == [[most] * (2_500 // most) + [len(before) % most]]
+    note(tables, 9)
+    Upkeep(tables, settings(keep_days={name: 2}), now=lambda: NOW).run()
+    assert max(map(max, row_groups_of(tables, name))) <= most
+
+
+def row_groups_of(tables: Tables, name: str) -> list[list[int]]:
+    """Count the rows of each row group of each live file."""
+    files = (pq.ParquetFile(path).metadata for path in DeltaTable(tables.location(name)).file_uris())
+    return [[file.row_group(place).num_rows for place in range(file.num_row_groups)] for file in files]
 
 
 def test_vacuum_takes_what_nobody_needs_and_spares_what_is_new(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
-"""The Delta properties of the tables: given to one when it is made, or before any batch if it is there."""
+"""How the tables lie in files: their Delta properties, and how upkeep writes what it puts together."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from deltalake import WriterProperties
 
 from streaming.tables.schemas import SCHEMA_BY_TABLE
 
@@ -16,6 +18,12 @@ STATISTICS = ("batch_seq", "log_seq", "observed_at", "event_time", "cluster", "g
 upkeep's deletion, groups by the snapshots' merges and whoever asks for one. Of any other, and of every field
 within a list or struct, smallest, largest and nulls of each file would only fill commits and the memory of
 whoever opens the table: 0.3 MB a file of `generations`."""
+
+_ROWS_AT_ONCE = {"generations": 1_000, "groups": 1_000}
+"""Rows of a row group in the tables whose rows carry states: some kilobytes each, and many more in a large
+group. Who reads or rewrites such a file holds some row groups in memory, and without a limit there is one
+in all of a file (docs/sizing.md)."""
+_ROWS_AT_MOST = 100_000
 
 
 def properties_of(name: str) -> dict[str, str]:
@@ -38,3 +46,9 @@ def set_properties(name: str, table: DeltaTable, of_settings: Mapping[str, str])
     wanted = {**properties_of(name), **of_settings}
     if not table.metadata().configuration.items() >= wanted.items():
         table.alter.set_table_properties(wanted)
+
+
+def how_to_rewrite(name: str) -> WriterProperties:
+    """Say how upkeep writes a table's files anew: as delta-rs does by itself, but in row groups that fit."""
+    rows = _ROWS_AT_ONCE.get(name, _ROWS_AT_MOST)
+    return WriterProperties(compression="ZSTD", compression_level=4, max_row_group_size=rows)

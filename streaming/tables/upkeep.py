@@ -24,7 +24,7 @@ from streaming.tables.delta import LOG, PUBLISHED, SNAPSHOTS
 from streaming.tables.found import FoundTables
 from streaming.tables.log import SNAPSHOT_APP, Log
 from streaming.tables.own_events import OWN_EVENTS, keep_short, last_not_needed
-from streaming.tables.properties import set_properties
+from streaming.tables.properties import how_to_rewrite, set_properties
 from streaming.tables.publish import PUBLISH_APP, SINK_APP, SINK_TABLE
 from streaming.tables.schemas import SCHEMA_BY_TABLE
 
@@ -171,7 +171,7 @@ class Upkeep:
             # The batches' own rows stay: they say what an earlier checkpoint has read.
             where += f" AND batch_seq <= {self._last_batch_not_needed()} AND kind <> 'batch'"
         try:
-            removed = table.delete(where)
+            removed = table.delete(where, writer_properties=how_to_rewrite(name))
         except CommitFailedError:
             _logger.info("upkeep of %s: a batch was written meanwhile; rows expire in the next round", name)
             return 0
@@ -192,7 +192,11 @@ class Upkeep:
         if count_small_files(table, self._settings) < self._settings.compact_from_files:
             return
         try:
-            table.optimize.compact(target_size=self._settings.target_file_bytes, max_concurrent_tasks=1)
+            table.optimize.compact(
+                target_size=self._settings.target_file_bytes,
+                max_concurrent_tasks=1,
+                writer_properties=how_to_rewrite(name),
+            )
         except CommitFailedError:
             _logger.info("upkeep of %s: a batch rewrote files meanwhile; compacted in the next round", name)
 
