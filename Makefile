@@ -7,6 +7,7 @@ SHELL := /bin/sh
 
 BIN := .venv/bin
 STAMP := .venv/.installed
+JARS := .venv/.jars
 # Each runs whole files, with a Spark session and a broker of its own; 0 runs all in one process.
 PYTEST_WORKERS ?= 2
 
@@ -54,7 +55,12 @@ demo: needs-java $(STAMP)
 demo-kafka: needs-java $(STAMP)
 	@$(BIN)/python -m demo $(DEMO_ARGS)
 
-test: needs-java $(STAMP)
+$(JARS): conf/default.toml $(STAMP) | needs-java
+	@echo "fetching Spark's packages"
+	@$(BIN)/python -m tests.sessions 2>$(JARS).log || { cat $(JARS).log >&2; exit 1; }
+	@touch $@
+
+test: needs-java $(STAMP) $(JARS)
 	$(BIN)/python -m pytest --numprocesses $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(STAMP)

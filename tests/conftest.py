@@ -43,22 +43,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Start one small session with Delta and the Kafka connector for all tests that need one."""
-    from conf.settings import load_settings
-    from streaming.session import start_session
-    from streaming.sources.kafka import OFFSETS_BY_CONSUMER
+    from tests.sessions import start_test_session
 
-    overrides = {
-        "spark.master": "local[2]",
-        "spark.app_name": "counterpoise-tests",
-        "spark.options.spark.driver.memory": "1g",
-        "spark.options.spark.sql.shuffle.partitions": "2",
-        **{f"spark.options.{name}": value for name, value in OFFSETS_BY_CONSUMER.items()},
-    }
-    settings = load_settings(None, {}, overrides)
-    # One JVM serves them all, so it has the packages of those with a source from Kafka too.
-    packages = (*settings.spark.packages, *settings.spark.kafka_packages)
-    with_kafka = settings.spark.model_copy(update={"packages": packages})
-    session = start_session(settings.model_copy(update={"spark": with_kafka}))
+    session = start_test_session()
     yield session
     session.stop()
 
