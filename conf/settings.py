@@ -115,6 +115,13 @@ class GroupSettings(Section):
         return plugins
 
 
+class WeightedSettings(Section):
+    """How groups that go by their partitions' loads (optimal-weighted) are balanced."""
+
+    most_moves: CountOrNone
+    hysteresis: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
 class BatchSettings(Section):
     """How a micro-batch is computed and when snapshots are refreshed."""
 
@@ -169,10 +176,11 @@ class AlertSettings(Section):
 
 
 class ImbalanceSettings(AlertSettings):
-    """AssignmentImbalanced: both numbers must be reached."""
+    """AssignmentImbalanced: the first two numbers must be reached, or by weight the third."""
 
     max_over_mean: Annotated[float, Field(ge=1, allow_inf_nan=False)]
     min_spread: Count
+    max_over_best: Annotated[float, Field(ge=1, allow_inf_nan=False)]
 
 
 class UnexpectedSettings(AlertSettings):
@@ -224,6 +232,7 @@ class Settings(Section):
     sinks: tuple[SinkSettings, ...] = ()
     source: RecordSettings
     groups: GroupSettings
+    weighted: WeightedSettings
     batch: BatchSettings
     upkeep: UpkeepSettings
     checks: CheckSettings

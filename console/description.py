@@ -92,6 +92,10 @@ def lay_out_description(description: dict[str, list[Row]], *, with_members: bool
         for group in groups:
             key = _key(group)
             yield members_table(group, [row for row in assignments if _key(row) == key])
+            balance = group["balance"] or {}
+            if balance.get("load_bound") is not None:
+                far = f"{balance['load_distance']:.1%} above its bound"
+                yield f"Highest load: {balance['load_highest']:g}, {far}"
             if group["expected_note"]:
                 yield f"Expected: {escape(group['expected_status'])}, {escape(group['expected_note'])}"
     shown = alerts if with_members else firing_of(alerts)

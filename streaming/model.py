@@ -7,7 +7,7 @@ stations that read and write turn them into rows at the edge.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +21,9 @@ connector -> task numbers, where -1 stands for the connector itself, as on the w
 VersionKind = Literal["rebalance", "state", "held", "baseline", "gap", "deleted"]
 Outcome = Literal["applied", "duplicate", "ignored", "rejected", "kept"]
 """Kept is an event that waits with its group until that can be computed again (set_aside.py)."""
+
+WEIGHTED = "optimal-weighted"
+"""The assignor that goes by the partitions' loads: the only one that a `partition_load` concerns."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -65,7 +68,7 @@ class Input:
     type of events.py, or "offsets_record" for a decoded record of
     `__consumer_offsets` (then `body` is the decoded record: key_type, key,
     value_version, value). `event_time_ms` is epoch milliseconds. `group_id` is
-    None for topic_changed and time_advanced; `topic` only set for topic_changed.
+    None for topic_changed, partition_load and time_advanced; `topic` only set for the first two.
     `stretch` names the part of its Kafka partition in which no offset is missing around the
     record (stretches.py), None where that is not known.
     """
@@ -98,6 +101,7 @@ class TopicState:
     `partition_count` is 0 for a deleted topic. `history` holds earlier counts,
     oldest first, as (event_time_ms when that count *ended*, count), at most eight.
     `recent_ids` are the event ids of the dedupe window, event_id -> event_time_ms.
+    `loads` are what its partitions weigh, from 0, told at `loads_ms`; empty where nobody has told.
     """
 
     topic: str
@@ -107,6 +111,8 @@ class TopicState:
     event_time_ms: int = 0
     history: tuple[tuple[int, int], ...] = ()
     recent_ids: Mapping[str, int] = field(default_factory=dict)
+    loads: tuple[float, ...] = ()
+    loads_ms: int | None = None
 
 
 class TopicView:
@@ -133,6 +139,11 @@ class TopicView:
         """Give the number of partitions, 0 for a topic unknown or deleted."""
         state = self.get(topic)
         return state.partition_count if state else 0
+
+    def racks(self, topic: str, count: int) -> tuple[tuple[str | None, ...], ...]:
+        """Give the racks of each of the first `count` partitions, () where not all are known."""
+        state = self.get(topic)
+        return state.racks[:count] if state is not None and len(state.racks) >= count else ()
 
     def names(self) -> list[str]:
         """List the topics that exist (one partition or more), sorted."""
@@ -182,8 +193,12 @@ class Version:
     `instance_moves` maps a replaced static member's old member_id to its new one.
     `basis` is the assignment before a move began, so that the second generation of a
     cooperative or eager move counts what moved across both; None: the previous version's.
+    `is_interrupted` says that the assignor's inputs changed within a cooperative move: it was asked again
+    by what was owned then, and knew no more of `basis`.
     `assignor` is the one that a computed group goes by, with what it declares; None where
     the protocol's name must tell.
+    `weights` are what the partitions weigh in a group that goes by it, topic -> one for each, absent
+    for 1 each; None where the group does not.
     `refused` is the version that a critical check refused, on the row that holds it back.
     `problem` names the alert that this version raises at once and says why: a held
     generation, no common assignor, an assignor that failed.
@@ -213,9 +228,11 @@ class Version:
     cause: tuple[EventOutcome, ...] = ()
     instance_moves: Mapping[str, str] = field(default_factory=dict)
     basis: Owners | None = None
+    is_interrupted: bool = False
     problem: tuple[str, str] | None = None
     refused: Version | None = None
     assignor: Assignor | None = None
+    weights: Mapping[str, Sequence[float]] | None = None
 
 
 def owners_copy(owners: Owners) -> Owners:

@@ -31,6 +31,11 @@ def topic(name: str, partitions: int, seconds: float = 0, **more: Any) -> dict[s
     return {"type": "topic_changed", "event_time": at(seconds), "topic": name, **count, **more}
 
 
+def load(name: str, seconds: float, *loads: float) -> dict[str, Any]:
+    """Make a partition_load event."""
+    return {"type": "partition_load", "event_time": at(seconds), "topic": name, "loads": list(loads)}
+
+
 def event(
     kind: str, seconds: float, member_id: str | None = None, group_id: str = "g", **more: Any
 ) -> dict[str, Any]:
@@ -102,7 +107,7 @@ class Player:
         changes, base = {}, {cluster: dict(topics) for cluster, topics in self._topics.items()}
         for cluster, items in broadcasts.items():
             ordered = order_broadcast(items)
-            of_topics = [i for i in ordered if i.type == "topic_changed"]
+            of_topics = [i for i in ordered if i.topic is not None]
             topics = self._topics.setdefault(cluster, {})
             results = advance_topics(topics, of_topics, dedupe_window_ms=self.rules.dedupe_window_ms)
             after = {}

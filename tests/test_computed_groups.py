@@ -398,6 +398,15 @@ def test_no_common_assignor_keeps_the_last_assignment() -> None:
     assert player.alerts() == [("NoCommonAssignor", "firing"), ("NoCommonAssignor", "resolved")]
 
 
+def test_a_topic_that_changes_alone_is_folded_too() -> None:
+    """What waits for events close behind it is not forgotten where they come with later batches, or never."""
+    player = Player(GroupRules(rebalance_delay_ms=5000))
+    player.play([topic("t0", 2), join("C0", 1, "t0"), tick(10)])
+    player.play([topic("t0", 3, 20)])
+    player.play([tick(30)])
+    assert owned(player.latest()) == {"C0": ["t0p0", "t0p1", "t0p2"]}
+
+
 def test_settings_pin_an_assignor() -> None:
     """group_settings overrides what the members list; an unknown name is ignored, and the known are told."""
     player = Player()

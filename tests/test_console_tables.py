@@ -138,7 +138,8 @@ def test_both_ways_to_an_assignment_agree(
     row = group_row("g", 1, owners, expected=entries, protocol_type=protocol_type)
     table = pa.Table.from_pylist([row], schema=GENERATIONS)
     topic = {"topic": "t", "topic_id": None, "partition_count": count, "partition_racks": None}
-    state = topic_state_of({**topic, "history": None, "recent_ids": None}, None)
+    unset = dict.fromkeys(("history", "recent_ids", "partition_loads", "loads_time"))
+    state = topic_state_of({**topic, **unset}, None)
     theirs = job_assignment_rows(table, {"c": {"t": state}}).to_pylist()
     ours = pa.Table.from_pylist(
         list(assignment_rows(table.to_pylist()[0], {("c", "t"): count})), schema=ASSIGNMENTS

@@ -77,6 +77,8 @@ GOOD: list[dict[str, Any]] = [
         "partitions": 2,
         "partition_racks": [["a", None], []],
     },
+    {"type": "partition_load", "event_time": 5, "topic": "t", "loads": [0, 1.5, 10**18]},
+    {"type": "partition_load", "event_time": 5, "topic": "t", "loads": []},
     {"type": "group_settings", "event_time": 5, "group_id": "g", "assignor": "range"},
     {"type": "group_settings", "event_time": 5, "group_id": "g"},
     {"type": "group_deleted", "event_time": 5, "group_id": "g"},
@@ -219,6 +221,19 @@ COUNT = "it must be an integer from 0 to 1000000"
             "topic_id is 'Hf_N4lx3QQOy1qprBqwfHx'; it must be a topic id as Kafka prints it, "
             "22 characters of URL-safe base64",
         ),
+        *(
+            ({"type": "partition_load", "topic": "t", "loads": loads}, why)
+            for loads, why in (
+                (7, "loads is 7; it must be a list of numbers"),
+                ([1, -0.5], "loads[1] is -0.5; it must be a number from 0 to 1e+18"),
+                ([1, None], "loads[1] is null; it must be a number from 0 to 1e+18"),
+                (["8"], "loads[0] is '8'; it must be a number from 0 to 1e+18"),
+                ([True], "loads[0] is true; it must be a number from 0 to 1e+18"),
+                ([1e300], "loads[0] is 1e+300; it must be a number from 0 to 1e+18"),
+            )
+        ),
+        ({"type": "partition_load", "topic": "t"}, "loads is missing; type 'partition_load' needs it"),
+        ({"type": "partition_load", "topic": "", "loads": []}, f"topic is ''; {NAME}"),
     ],
 )
 def test_a_wrong_field_is_named_with_what_it_holds_and_may_hold(change: dict[str, Any], why: str) -> None:

@@ -598,7 +598,8 @@ def test_a_group_can_be_pinned_to_a_plugin() -> None:
     )
     told = [e["reason"] for row in player.rows for e in row["events"] if e["outcome"] == "ignored"]
     assert len(told) == 1
-    assert "known: 'cooperative-sticky', 'mine', 'optimal', 'optimal-cooperative', 'range'" in told[0]
+    known = ("cooperative-sticky", "mine", "optimal", "optimal-cooperative", "optimal-weighted", "range")
+    assert f"known: {', '.join(map(repr, known))}" in told[0]
     assert player.latest()["protocol"] == "mine"
 
 

@@ -463,7 +463,7 @@ class TestSnapshots:
         assert names({}, {}, {"default"}) == {"waits"}
 
     def test_a_topic_state_survives_the_tables(self) -> None:
-        """Racks, history and remembered ids come back as they went."""
+        """Racks, history, remembered ids and loads come back as they went."""
         state = TopicState(
             topic="t",
             partition_count=2,
@@ -472,6 +472,8 @@ class TestSnapshots:
             event_time_ms=5,
             history=((4, 1),),
             recent_ids={"x": 3},
+            loads=(0.0, 0.1),
+            loads_ms=7,
         )
         row = pa.Table.from_pylist([topic_struct(state)], schema=TOPIC_STRUCT).to_pylist()[0]
         assert topic_state_of(row, pa.scalar(5000, pa.timestamp("us", tz="UTC")).as_py()) == state

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assignors import Assignment, AssignorError, Subscription, TopicMetadata
-from assignors.optimal import assign_weighted, find_optimum
+from assignors.optimal import assign_weighted, find_bound, find_optimum
 from tests.parity.optimal import Subscriptions, Topics, random_group, score
 from tests.test_optimal import readers, topics_of
 
@@ -38,10 +38,24 @@ def test_heavy_partitions_are_kept_apart() -> None:
 
 
 def test_one_partition_that_outweighs_all_is_no_fault_of_the_assignment() -> None:
-    """The bound knows only partitions that can be cut: what is left of the distance may be nobody's fault."""
-    found = assign_weighted(topics_of(t=3), readers(a="t", b="t"), {"t": [100.0, 1.0, 1.0]})
-    assert sorted(found.loads.values()) == [2.0, 100.0]
-    assert found.distance == pytest.approx(100 / 51 - 1, abs=1e-6)
+    """No load can be below the heaviest partition; with a hysteresis nobody moves others about for it."""
+    topics, weights = topics_of(t=5), {"t": [100.0, 1.0, 1.0, 1.0, 1.0]}
+    found = assign_weighted(topics, readers(a="t", b="t"), weights)
+    assert sorted(found.loads.values()) == [4.0, 100.0]
+    assert (found.bound, found.distance) == (pytest.approx(100), pytest.approx(0, abs=1e-6))
+    before = Assignment.of({"a": [("t", 0)], "b": [("t", 1), ("t", 2), ("t", 3)], "c": [("t", 4)]})
+    members = readers(a="t", b="t", c="t")
+    assert assign_weighted(topics, members, weights, before, hysteresis=0.1).moved == 0
+    assert assign_weighted(topics, members, weights, before).moved == 1
+
+
+@pytest.mark.parametrize("scale", [5e-324, 1e-300, 1e18])
+def test_weights_may_be_tiny_or_huge(scale: float) -> None:
+    """What counts is how weights compare: the smallest numbers there are neither vanish nor overflow."""
+    members = readers(a="t", b="t")
+    found = assign_weighted(topics_of(t=4), members, {"t": [scale] * 4})
+    assert set(found.loads.values()) == {2 * scale}
+    assert find_bound(topics_of(t=4), members, {"t": [scale] * 4}) == found.bound == 2 * scale
 
 
 def test_a_budget_is_kept_and_spent_where_it_helps_most() -> None:

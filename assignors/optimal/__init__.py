@@ -15,7 +15,7 @@ from assignors.optimal.assignor import (
     find_optimum,
 )
 from assignors.optimal.certificate import Certificate, LoadClass, check_certificate
-from assignors.optimal.weighted import WeightedAssignment, assign_weighted
+from assignors.optimal.weighted import WeightedAssignment, assign_weighted, find_bound
 
 __all__ = [
     "Certificate",
@@ -27,5 +27,6 @@ __all__ = [
     "assign_weighted",
     "certificate_of",
     "check_certificate",
+    "find_bound",
     "find_optimum",
 ]

@@ -2,8 +2,9 @@
 
 To even out weights is NP-hard, so the answer is not proven optimal; it comes with how far it may be
 from the best: the highest load, next to the least that it could be if partitions could be cut into
-pieces, which the count flow finds exactly. Two starts are improved by moves and swaps: everybody
-keeps what it owns and the rest goes heaviest first to the least loaded; and the optimum by number.
+pieces, which the count flow finds exactly, or to the heaviest partition where that is more. Two starts are
+improved by moves and swaps: everybody keeps what it owns and the rest goes heaviest first to the least
+loaded; and the optimum by number.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ _UNITS = 1 << 30
 class WeightedAssignment:
     """Who owns what, and how good that is.
 
-    `loads` are sums of weights by member; `bound` is the least that the highest load
-    could be with partitions cut at will, `distance` how far the highest is above it
-    (0.05 is 5 %). `moved` counts partitions taken from a live member that subscribes.
+    `loads` are sums of weights by member; `bound` is below what the highest load could be
+    at best (see find_bound), `distance` how far the highest is above it (0.05 is 5 %).
+    `moved` counts partitions taken from a live member that subscribes.
     """
 
     assignment: Assignment
@@ -59,39 +60,35 @@ def assign_weighted(
         previous: who owns what, instead of `owned_partitions`.
         most_moves: how many partitions may be taken from live members; None for any number.
         hysteresis: while the highest load is above its bound by no more than this
-            share (0.1 is 10 %), nothing is taken from anybody.
+            share (0.1 is 10 %), nothing is taken from anybody. With 0 the heaviest partition
+            does not count for that, so that those who do not have it are evened out too.
 
     Raises:
         AssignorError: there is no member, a weight is negative or no number, or a topic
             has another number of weights than partitions.
     """
-    plain = {
-        member: Subscription(
-            topics=s.topics, owned_partitions=s.owned_partitions, generation_id=s.generation_id
-        )
-        for member, s in subscriptions.items()
-    }
+    plain = _without_racks(subscriptions)
     group = read_group(topics, plain, previous)
     exact = _weights_of(group, topics, weights)
-    total = sum(exact)
-    scale = _UNITS / total if total else 1.0
-    units = [round(weight * scale) for weight in exact]
+    total, units = _in_units(exact)
     arcs = group.arcs()
-    bound = _bound(group, arcs, units)
+    of_pieces = _bound(group, arcs, units)
+    bound = max(of_pieces, *units, 0)
+    enough = bound * (1 + hysteresis) if hysteresis else of_pieces
     budget = len(units) if most_moves is None else most_moves
     search = _Search(group, arcs, units)
-    kept = search.improve(search.filled(list(group.owner)), budget, bound * (1 + hysteresis))
+    kept = search.improve(search.filled(list(group.owner)), budget, enough)
     best = kept
-    if kept.highest > bound * (1 + hysteresis):
+    if kept.highest > enough:
         optimum = find_optimum(topics, plain, previous)
         if optimum.moved <= budget:
-            other = search.improve(_Standing(search, list(optimum.owner)), budget, bound * (1 + hysteresis))
+            other = search.improve(_Standing(search, list(optimum.owner)), budget, enough)
             best = min(kept, other, key=lambda found: (found.squares, found.moved))
     loads = [0.0] * len(group.members)
     for code, member in enumerate(best.owner):
         loads[member] += exact[code]
     highest = max(loads)
-    floor = bound / scale
+    floor = bound / _UNITS * total
     return WeightedAssignment(
         assignment=listed(group, group.kit.numbers(best.owner), len(best.owner)),
         loads=dict(zip(group.members, loads, strict=True)),
@@ -100,6 +97,33 @@ def assign_weighted(
         distance=max(0.0, highest / floor - 1) if floor else 0.0,
         moved=best.moved,
     )
+
+
+def find_bound(
+    topics: Mapping[str, TopicMetadata], subscriptions: Mapping[str, Subscription], weights: Weights
+) -> float:
+    """Find what no assignment's highest load can be below: partitions cut at will, or the heaviest one.
+
+    Takes and raises what assign_weighted does. The result is right to a billionth of all weights together.
+    """
+    group = read_group(topics, _without_racks(subscriptions), None)
+    total, units = _in_units(_weights_of(group, topics, weights))
+    return max(_bound(group, group.arcs(), units), *units, 0) / _UNITS * total
+
+
+def _without_racks(subscriptions: Mapping[str, Subscription]) -> dict[str, Subscription]:
+    return {
+        member: Subscription(
+            topics=s.topics, owned_partitions=s.owned_partitions, generation_id=s.generation_id
+        )
+        for member, s in subscriptions.items()
+    }
+
+
+def _in_units(exact: Sequence[float]) -> tuple[float, list[int]]:
+    """Give the sum of the weights, and each as its part of _UNITS."""
+    total = sum(exact)
+    return total, [round(weight / total * _UNITS) if total else 0 for weight in exact]
 
 
 def _weights_of(group: Group, topics: Mapping[str, TopicMetadata], weights: Weights) -> list[float]:

@@ -98,13 +98,14 @@ class Intake:
 
 @dataclass(kw_only=True)
 class SharedEvents:
-    """A batch's topic changes and ticks, applied: what every group must hear, and the rows they make."""
+    """A batch's topic changes, loads and ticks, applied: what groups must hear, and the rows they make."""
 
     broadcast: BatchBroadcast
-    topic_rows: list[Row]
-    loose: list[EventOutcome]
-    changed_topics: dict[str, set[str]]
-    ticks_us: dict[str, int]
+    topic_rows: list[Row] = field(default_factory=list)
+    loose: list[EventOutcome] = field(default_factory=list)
+    changed_topics: dict[str, set[str]] = field(default_factory=dict)
+    told_loads: dict[str, set[str]] = field(default_factory=dict)
+    ticks_us: dict[str, int] = field(default_factory=dict)
 
     @property
     def waiting(self) -> set[str]:
@@ -121,7 +122,7 @@ def apply_shared(
     """Apply topic changes and ticks, cluster by cluster.
 
     Args:
-        events: the batch's topic_changed and time_advanced events, in any order, and
+        events: the batch's topic_changed, partition_load and time_advanced events, in any order, and
             records of `__consumer_offsets` that belong to no group.
         partition_ends: as BatchBroadcast has it.
         topics: cluster -> topic -> state before the batch.
@@ -131,13 +132,7 @@ def apply_shared(
     for event in events:
         by_cluster.setdefault(event.cluster, []).append(event)
     changes: dict[str, tuple[tuple[Input, TopicState | None], ...]] = {}
-    shared = SharedEvents(
-        broadcast=BatchBroadcast(changes, dict(partition_ends)),
-        topic_rows=[],
-        loose=[],
-        changed_topics={},
-        ticks_us={},
-    )
+    shared = SharedEvents(broadcast=BatchBroadcast(changes, dict(partition_ends)))
     for cluster, unordered in sorted(by_cluster.items()):
         ordered = order_broadcast(unordered)
         results = iter(
@@ -166,12 +161,12 @@ def apply_shared(
             if outcome.outcome == "applied":
                 heard.append((event, state))
                 latest[event.topic] = state
+                heard_of = shared.told_loads if event.type == "partition_load" else shared.changed_topics
+                heard_of.setdefault(cluster, set()).add(event.topic)
                 outcomes.setdefault(event.topic, []).append(outcome)
             else:
                 shared.loose.append(outcome)
         changes[cluster] = tuple(heard)
-        if latest:
-            shared.changed_topics[cluster] = set(latest)
         shared.topic_rows += [
             {
                 "kind": "topic",

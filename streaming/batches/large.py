@@ -40,7 +40,7 @@ from streaming.batches.executors import (
 )
 from streaming.batches.tally import Tally, count_rows
 from streaming.crash_points import reach
-from streaming.model import Position
+from streaming.model import WEIGHTED, Position
 from streaming.sources.row_numbers import row_in_task
 from streaming.sources.streams import Block, add_digests, file_names, lines_before
 from streaming.tables.delta import LOG, JobError, Tables
@@ -295,7 +295,7 @@ class LargeBatch:
         events = parsed.where(F.col("tag") == Tag.EVENT)
         keys = events.select("shard", *KEY).distinct()
         columns = [*KEY, "log_seq", "state", "group_kind", "subscribed_topics"]
-        columns += ["has_pattern", "topics_patterns", "next_timer"]
+        columns += ["has_pattern", "topics_patterns", "next_timer", "protocol"]
         snapshot = self._spark.read.format("delta").load(self._tables.location("groups")).select(*columns)
         tail = (
             self._spark.read.format("delta")
@@ -375,10 +375,12 @@ def _touches(shared: SharedEvents) -> Column | None:
     not known.
     """
     conditions = []
-    for cluster, topics in shared.changed_topics.items():
-        subscribed = F.arrays_overlap("subscribed_topics", F.array(*map(F.lit, sorted(topics))))
-        hears_all = F.col("has_pattern") & F.col("topics_patterns").isNull()
-        conditions.append((F.col("cluster") == cluster) & (hears_all | subscribed))
+    goes_by_loads = F.col("protocol") == WEIGHTED
+    for by_cluster, who in ((shared.changed_topics, F.lit(True)), (shared.told_loads, goes_by_loads)):
+        for cluster, topics in by_cluster.items():
+            subscribed = F.arrays_overlap("subscribed_topics", F.array(*map(F.lit, sorted(topics))))
+            hears_all = F.col("has_pattern") & F.col("topics_patterns").isNull()
+            conditions.append((F.col("cluster") == cluster) & (hears_all | (who & subscribed)))
     for cluster, time_us in shared.ticks_us.items():
         due = F.col("next_timer") <= F.timestamp_micros(F.lit(time_us))
         conditions.append((F.col("cluster") == cluster) & due)

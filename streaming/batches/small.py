@@ -159,7 +159,9 @@ class SmallBatch:
         shared = apply_shared(shared_events, ends, topics, dedupe_window_ms)
         keys = {
             *by_group,
-            *self._tail.touched_groups(shared.changed_topics, shared.ticks_us, shared.waiting),
+            *self._tail.touched_groups(
+                shared.changed_topics, shared.ticks_us, shared.waiting, shared.told_loads
+            ),
         }
         known = self._tail.states_of(keys)
 

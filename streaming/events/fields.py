@@ -108,6 +108,16 @@ def integer(lowest: int, highest: int = MAX_INT32) -> Rule:
     return check_integer
 
 
+def number(lowest: float, highest: float) -> Rule:
+    """Make the rule for a number of this range, both ends included, whole or not."""
+
+    def check_number(value: object) -> None:
+        if type(value) not in (int, float) or not lowest <= value <= highest:  # type: ignore[operator]
+            raise refuse(value, f"a number from {lowest:g} to {highest:g}")
+
+    return check_number
+
+
 def one_of(*words: str) -> Rule:
     """Make the rule for one of these words."""
 

@@ -41,7 +41,7 @@ class Limits:
         value = body.get("value") if event.type == "offsets_record" else None
         for field, count, what, most in self._sizes_of_event(body) if value is None else self._sizes(value):
             if count > most:
-                setting = "" if most == MAX_PARTITIONS and what == "racks" else f" (groups.max_{what})"
+                setting = "" if what in ("racks", "loads") else f" (groups.max_{what})"
                 raise EventError(f"has {count} {what}", f"it must have at most {most}{setting}", field)
 
     def _sizes_of_event(self, body: Mapping[str, Any]) -> Iterable[tuple[str, int, str, int]]:
@@ -50,6 +50,7 @@ class Limits:
         yield "members", len(members), "members", self.max_members
         yield "topics", len(body.get("topics") or ()), "topics", self.max_topics
         yield "partition_racks", len(body.get("partition_racks") or ()), "racks", MAX_PARTITIONS
+        yield "loads", len(body.get("loads") or ()), "loads", MAX_PARTITIONS
         owned = _count((body.get("owned_partitions") or {}).values())
         yield "owned_partitions", owned, "partitions", self.max_partitions
         given = 0

@@ -16,6 +16,7 @@ from streaming.events.fields import (
     integer,
     list_of,
     name,
+    number,
     one_of,
     partitions_by_topic,
     racks,
@@ -83,6 +84,8 @@ _GENERATION = integer(0)
 MAX_PARTITIONS = 1_000_000
 """Of one topic. Kafka itself stops well below; a slip of the pen must not fill the memory."""
 _COUNT = integer(0, MAX_PARTITIONS)
+MAX_LOAD = 1e18
+"""Of one partition, in whatever unit. No disk writes as much a second, and sums of it stay finite."""
 _GROUP: dict[str, Rule] = {"group_id": name}
 _MEMBER: dict[str, Rule] = {**_GROUP, "member_id": name}
 _WORKER: dict[str, Rule] = {**_GROUP, "worker_id": name}
@@ -224,5 +227,8 @@ EVENT_TYPES: dict[str, EventType] = {
         required={**_GROUP, "state": one_of(*GROUP_STATES)},
         may_have={"protocol_type": text, "group_type": text},
     ),
+    # What each partition of a topic weighs, from 0: bytes or records a second, or lag; in one unit for all
+    # topics that a group reads. An empty list: what was told before holds no more.
+    "partition_load": EventType(required={"topic": name, "loads": list_of(number(0, MAX_LOAD), "numbers")}),
 }
 """Every type of event that a source may hold, by the value of its field `type`."""

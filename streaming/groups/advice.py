@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import orjson
 
 from assignors import Assignment, Subscription, TopicMetadata, TopicPartition
 from assignors.optimal import certificate_of, check_certificate, find_optimum
-from streaming.model import Owners, Version, owned_pairs
+from assignors.racks import racks_of_partitions, use_racks
+from streaming.model import Owners, TopicView, Version, owned_pairs
 
 if TYPE_CHECKING:
     from assignors.optimal import Optimum
@@ -19,30 +20,37 @@ if TYPE_CHECKING:
 OPTIMAL = frozenset({"optimal", "optimal-cooperative"})
 """The assignors whose generations are held to their certificates."""
 
+_READ_RACKS = OPTIMAL | {"cooperative-sticky", "range", "sticky"}
+"""The assignors that look at racks (KIP-881); the servers' of KIP-848 do not, whatever their names."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
     """The best that could be had: how many partitions it moves, and the spread of its loads.
 
-    `certificate` is the proof as JSON, for a group that goes by an optimal assignor, and
-    `is_proven` says whether it holds of what the group was given; both else None.
+    `has_racks` says that moves out of a wrong rack are among those that it takes. `certificate`
+    is the proof as JSON, for a group that goes by an optimal assignor, and `is_proven` says
+    whether it holds of what the group was given; both else None.
     """
 
     moves: int
     spread: int
+    has_racks: bool = False
     certificate: str | None = None
     is_proven: bool | None = None
 
 
-def advise(old: Owners, version: Version) -> Advice | None:
+def advise(old: Owners, version: Version, topics: TopicView) -> Advice | None:
     """Say what an optimal assignment would have moved and how even it would be.
 
-    Moves count from the assignment before the whole move, as `moved` does. Racks are not
-    looked at, so members in racks have no certificate here.
+    Moves count from the assignment before the whole move, as `moved` does. Racks come before
+    moves where the assignor looks at them too: members have some, and those of the partitions
+    are known and not all the same.
 
     Args:
         old: the assignment before the version.
         version: the version.
+        topics: the topics as the group saw them then.
 
     Returns:
         None where that is not known or makes no sense: Connect and share groups, nobody
@@ -56,25 +64,39 @@ def advise(old: Owners, version: Version) -> Advice | None:
         return None
     before = old if version.basis is None else version.basis
     assignor = version.assignor.name if version.assignor is not None else version.protocol
-    has_racks = any(member.rack_id is not None for member in version.members)
-    is_certified = assignor in OPTIMAL and version.group_kind == "computed" and not has_racks
-    if len(set(version.subscribed.values())) == 1 and not is_certified:
+    is_certified = assignor in OPTIMAL and version.group_kind == "computed" and not version.is_interrupted
+    rack_by_member: dict[str, str] = {}
+    if assignor in _READ_RACKS and version.rebalance_protocol != "CONSUMER":
+        rack_by_member = {m.member_id: m.rack_id for m in version.members if m.rack_id is not None}
+    are_alike = len(set(version.subscribed.values())) == 1
+    if are_alike and not is_certified and not rack_by_member:
         return _of_equals(before, version)
-    topics = {
-        topic: TopicMetadata.of_count(counts[topic])
+    metadata = {
+        topic: TopicMetadata(range(count), topics.racks(topic, count) if rack_by_member else ())
         for topic in sorted(frozenset[str]().union(*version.subscribed.values()))
-        if counts.get(topic)
+        if (count := counts.get(topic))
     }
+    has_racks = bool(rack_by_member) and _use_racks(rack_by_member.values(), metadata.values())
+    if not has_racks and not is_certified:
+        if are_alike:
+            return _of_equals(before, version)
+        rack_by_member = {}
     subscriptions = {
-        member: Subscription(topics=tuple(sorted(wanted))) for member, wanted in version.subscribed.items()
+        member: Subscription(topics=tuple(sorted(wanted)), rack_id=rack_by_member.get(member))
+        for member, wanted in version.subscribed.items()
     }
     previous = _renamed(before, version)
-    optimum = find_optimum(topics, subscriptions, previous)
+    optimum = find_optimum(metadata, subscriptions, previous)
     loads = optimum.assignment.loads().values()
-    moves, spread = int(optimum.moved), max(loads) - min(loads)
+    advice = Advice(moves=int(optimum.moved), spread=max(loads) - min(loads), has_racks=has_racks)
     if not is_certified or not version.is_final:
-        return Advice(moves=moves, spread=spread)
-    return _certified(optimum, version, Advice(moves=moves, spread=spread), topics, subscriptions, previous)
+        return advice
+    return _certified(optimum, version, advice, metadata, subscriptions, previous)
+
+
+def _use_racks(racks: Iterable[str], topics: Iterable[TopicMetadata]) -> bool:
+    """Say whether Kafka's assignors look at racks: not where every partition is in all of them."""
+    return use_racks(racks, {near for topic in topics for _, near in racks_of_partitions(topic)})
 
 
 def _certified(
@@ -91,9 +113,8 @@ def _certified(
         for member, owned in version.assignment.items()
     }
     faults = check_certificate(certificate, topics, subscriptions, given, previous)
-    return Advice(
-        moves=advice.moves,
-        spread=advice.spread,
+    return replace(
+        advice,
         certificate=orjson.dumps(certificate.to_json()).decode(),
         is_proven=not faults,
     )

@@ -17,6 +17,7 @@ import mmh3
 from assignors.balance import better_assignment_exists
 from streaming.groups.deltas import unowned_by_topic, unrun_by_connector
 from streaming.groups.observed.versions import name_some
+from streaming.groups.weights import measure_loads, reachable_load
 from streaming.model import owned_pairs
 
 if TYPE_CHECKING:
@@ -196,6 +197,8 @@ class GroupAlerts:
     def _find_imbalance(self, rule: AlertRule, version: Version) -> Finding | None:
         if version.protocol_type != "consumer":
             return None
+        if version.weights is not None:
+            return self._find_overload(rule, version)
         loads = {m: sum(len(ps) for ps in ts.values()) for m, ts in version.assignment.items()}
         total = sum(loads.values())
         if not total:
@@ -209,6 +212,19 @@ class GroupAlerts:
         busiest = min(m for m, load in loads.items() if load == high)
         text = f"{busiest} owns {high} partitions, the least loaded member {low}; subscriptions allow better."
         summary = f"{self._group_id}: most loaded member at {ratio:.2f} of the mean"
+        return Finding(value=round(ratio, 4), summary=summary, description=text)
+
+    def _find_overload(self, rule: AlertRule, version: Version) -> Finding | None:
+        """Look at the sums of weights of a group that goes by them; by number it may be uneven."""
+        loads, most = measure_loads(version), rule.numbers.get("max_over_best", 1.25)
+        if loads is None or loads.highest <= most * loads.bound:
+            return None
+        best = reachable_load(version)
+        if loads.highest <= most * best:
+            return None
+        ratio = loads.highest / best
+        text = f"The highest load of a member is {loads.highest:g}; {best:g} can be had."
+        summary = f"{self._group_id}: highest load at {ratio:.2f} of what can be had"
         return Finding(value=round(ratio, 4), summary=summary, description=text)
 
     def _judge_expected(self, rule: AlertRule, version: Version) -> tuple[bool, Finding | None]:

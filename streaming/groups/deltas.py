@@ -16,6 +16,7 @@ from assignors.balance import (
     owned_triples,
     topic_spread,
 )
+from streaming.groups.weights import load_columns
 from streaming.model import Owners, Version, owned_pairs
 
 if TYPE_CHECKING:
@@ -129,7 +130,8 @@ def measure_balance(
     that stayed, both against the assignment before the whole move where a move
     took two generations; `stickiness` is kept / (kept + moved), 1 when nothing
     could be kept. `assigned`, `revoked` and `lost` count this version's deltas;
-    `optimal_moves` and `optimal_spread` are what was enough, None where that is not known.
+    `optimal_moves` and `optimal_spread` are what was enough, None where that is not known; `load_highest`
+    and what follows are of groups that go by loads (LoadNumbers), else None.
     """
     numbers = numbers_of(version.assignment)
     moved, kept = _moved_and_kept(old, version)
@@ -150,6 +152,7 @@ def measure_balance(
         "stickiness": kept / (kept + moved) if kept + moved else 1.0,
         "optimal_moves": None if advice is None or version.kind in _WITHOUT_DELTAS else advice.moves,
         "optimal_spread": None if advice is None else advice.spread,
+        **load_columns(version),
     }
 
 
@@ -289,13 +292,14 @@ def _excess_spread(version: Version, spread: int, advice: Advice | None) -> int 
 def _excess_moves(version: Version, moved: int, advice: Advice | None) -> int | None:
     """Count moves beyond the fewest that balance needed; None where nobody promised as few.
 
-    Kafka's sticky assignors keep to the fewest where all subscribe alike; the optimal ones
-    always do, and have a certificate of it.
+    Kafka's sticky assignors keep to the fewest where all subscribe alike and no racks are looked
+    at: they let go of all that is out of its owner's rack. The optimal ones always do, and have a
+    certificate of it. Who is interrupted in a move does not know where it began.
     """
     assignor = _assignor_of(version)
-    if assignor is None or advice is None or not assignor.is_sticky:
+    if assignor is None or advice is None or not assignor.is_sticky or version.is_interrupted:
         return None
     if advice.is_proven is not None:
         return 0 if advice.is_proven else max(1, moved - advice.moves)
     are_alike = len(set(version.subscribed.values())) == 1
-    return max(0, moved - advice.moves) if are_alike else None
+    return max(0, moved - advice.moves) if are_alike and not advice.has_racks else None

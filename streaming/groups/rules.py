@@ -42,8 +42,9 @@ class GroupRules:
     of its events wait with it. A group whose generations of one batch hold more than
     `max_turn_bytes` of state goes on with the next. `plugins` maps a protocol
     name to "module:attribute", never the assignor itself, so that each executor
-    imports its own. `alerts` maps alertname to rule; a rule that is
-    switched off is absent.
+    imports its own. `weighted_most_moves` (None: any number) and `weighted_hysteresis` are
+    those of assignors.optimal.assign_weighted, for groups that go by it. `alerts` maps
+    alertname to rule; a rule that is switched off is absent.
     """
 
     default_protocols: tuple[str, ...] = ("cooperative-sticky",)
@@ -59,6 +60,8 @@ class GroupRules:
     max_turn_bytes: int = 134_217_728
     limits: Limits = DEFAULT_LIMITS
     plugins: Mapping[str, str] = field(default_factory=dict)
+    weighted_most_moves: int | None = None
+    weighted_hysteresis: float = 0.1
     alerts: Mapping[str, AlertRule] = field(default_factory=dict)
 
     @classmethod
@@ -87,6 +90,8 @@ class GroupRules:
             max_turn_bytes=groups.max_turn_bytes,
             limits=limits_of(settings),
             plugins=plugins,
+            weighted_most_moves=settings.weighted.most_moves or None,
+            weighted_hysteresis=settings.weighted.hysteresis,
             alerts={
                 name: AlertRule(
                     alertname=name,

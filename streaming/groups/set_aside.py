@@ -304,4 +304,5 @@ def _topic_json(state: TopicState) -> dict[str, Any]:
 def _topic_of(fields: dict[str, Any]) -> TopicState:
     racks = tuple(map(tuple, fields.pop("racks")))
     history = tuple((until_ms, count) for until_ms, count in fields.pop("history"))
-    return TopicState(**fields, racks=racks, history=history)
+    loads = tuple(fields.pop("loads", ()))
+    return TopicState(**fields, racks=racks, history=history, loads=loads)

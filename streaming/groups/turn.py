@@ -17,9 +17,10 @@ from streaming.groups.deltas import diff_versions, inspect_version, measure_bala
 from streaming.groups.log_rows import Row, event_row, version_columns
 from streaming.groups.observed.group import ObservedGroup
 from streaming.groups.set_aside import ALERT, UNREADABLE, Heard, SetAside
-from streaming.model import EventOutcome, Input, Owners, TopicState, TopicView, Version, owned_pairs
+from streaming.model import WEIGHTED, EventOutcome, Input, Owners, TopicState, TopicView, Version, owned_pairs
 
 if TYPE_CHECKING:
+    from streaming.groups.advice import Advice
     from streaming.groups.broadcast import BatchBroadcast
     from streaming.groups.rules import GroupRules
 
@@ -134,13 +135,17 @@ class GroupTurn:
             return {**version_columns(UNREADABLE, {}), "balance": None}
 
     def _hear(self, event: Input, topic_state: TopicState | None) -> None:
-        """Meet a tick or a topic change; a change of a topic that nobody here reads only becomes known."""
+        """Meet a tick, a topic change or a load; what does not matter to anybody here only becomes known."""
         group = self._group
         if topic_state is None:
             if group is not None:
                 self._fire_timers(event.event_time_ms)
             return
         concerned = group is not None and group.watches(topic_state.topic)
+        is_load = event.type == "partition_load"
+        is_weighed = isinstance(group, ComputedGroup) and group.protocol == WEIGHTED
+        if is_load and not is_weighed:
+            concerned = False
         # The first sight of a topic by the admin client says since 1970: to this group it is news of now.
         at_ms = event.event_time_ms or self._clock_ms
         if concerned:
@@ -148,9 +153,15 @@ class GroupTurn:
         self._view.apply(topic_state)
         if group is None or not concerned:
             return
-        items = group.topic_changed(topic_state.topic, at_ms, self._view)
+        if is_load and isinstance(group, ComputedGroup):
+            items = group.load_told(topic_state.topic, at_ms, self._view)
+        else:
+            items = group.topic_changed(topic_state.topic, at_ms, self._view)
         self._keep(items)
-        if not items and isinstance(group, ObservedGroup):
+        if not items and isinstance(group, ComputedGroup) and group.rebalance_due_ms is not None:
+            # It waits for others close behind it, which may come with a later batch.
+            self._is_changed = True
+        if not items and (is_weighed or isinstance(group, ObservedGroup)):
             # No new generation, but the numbers that alerts look at have changed.
             self._is_changed = True
             self._loose_alerts += self._alerts.observe(group.describe(self._view), at_ms)
@@ -299,13 +310,13 @@ class GroupTurn:
         where = {"cluster": self._work.cluster, "group_id": self._work.group_id}
         old = self._owned
         deltas = diff_versions(old, version, **where)
-        advice = advise(old, version)
+        advice = self._advise(old, version)
         balance = measure_balance(old, version, deltas, advice)
         inspected, inspected_deltas, inspected_balance = version, deltas, balance
         if version.refused is not None:
             inspected = version.refused
             inspected_deltas = diff_versions(old, inspected, **where)
-            advice = advise(old, inspected)
+            advice = self._advise(old, inspected)
             inspected_balance = measure_balance(old, inspected, inspected_deltas, advice)
         check_inputs = inspect_version(old, inspected, inspected_deltas, inspected_balance, advice)
         if version.refused is not None:
@@ -329,6 +340,10 @@ class GroupTurn:
                 "state": state,
             }
         )
+
+    def _advise(self, old: Owners, version: Version) -> Advice | None:
+        """Say what would have been enough by number; a group that goes by loads moves for their sake."""
+        return advise(old, version, self._view) if version.weights is None else None
 
     def _add_state_row(self) -> None:
         group = self._present()

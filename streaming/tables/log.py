@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 import orjson
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 
 from streaming.events.patterns import ChangedTopics
 from streaming.events.stretches import ReadBefore
-from streaming.model import TopicState
+from streaming.model import WEIGHTED, TopicState
 from streaming.tables.delta import LOG, JobError, Tables
 from streaming.tables.schemas import GENERATIONS, TOPICS
 
@@ -285,6 +286,7 @@ class Tail:
         changed_topics: Mapping[str, Collection[str]],
         ticks_us: Mapping[str, int],
         waiting: Collection[str],
+        told_loads: Mapping[str, Collection[str]] = MappingProxyType({}),
     ) -> set[GroupKey]:
         """Find the groups that something other than their own events may advance.
 
@@ -294,19 +296,22 @@ class Tail:
             ticks_us: cluster -> what time it has become: groups whose next timer is due.
             waiting: clusters with records of `__consumer_offsets` in this batch: observed
                 groups that wait for their partition to go on.
+            told_loads: cluster -> topics whose partitions' loads were told: groups that go by weight
+                and read them, and those that are set aside, which hear everything.
         """
-        clusters = {*changed_topics, *ticks_us, *waiting}
+        clusters = {*changed_topics, *ticks_us, *waiting, *told_loads}
         if not clusters:
             return set()
         where = pc.field("cluster").isin(sorted(clusters))
         if not changed_topics:
-            where = where & pc.field("next_timer").is_valid()
+            where = where & (pc.field("next_timer").is_valid() | (pc.field("protocol") == WEIGHTED))
         rows = _with_epoch_times(self._tables.read("groups", _TOUCH_COLUMNS, where))
         candidates: Iterable[dict[str, Any]] = [
             row for row in rows.to_pylist() if (row["cluster"], row["group_id"]) not in self._latest
         ]
         topic_sets = {cluster: frozenset(topics) for cluster, topics in changed_topics.items()}
         by_pattern = {cluster: ChangedTopics(topics) for cluster, topics in changed_topics.items()}
+        load_sets = {cluster: frozenset(topics) for cluster, topics in told_loads.items()}
         touched = set()
         for row in (*candidates, *self._latest.values()):
             cluster, timer = row["cluster"], row["next_timer"]
@@ -316,6 +321,7 @@ class Tail:
                 or (changed and row["has_pattern"] and by_pattern[cluster].match_any(row["topics_patterns"]))
                 or (timer is not None and cluster in ticks_us and timer <= ticks_us[cluster])
                 or (timer is not None and cluster in waiting and row["group_kind"] == "observed")
+                or (cluster in load_sets and _hears_loads(row, load_sets[cluster]))
             ):
                 touched.add((cluster, row["group_id"]))
         return touched
@@ -332,10 +338,16 @@ def groups_of_type(rows: pa.Table, protocol_type: str) -> set[GroupKey]:
 
 _TOUCH_COLUMNS = [
     *("cluster", "group_id", "group_kind", "subscribed_topics", "has_pattern", "topics_patterns"),
-    "next_timer",
+    *("next_timer", "protocol"),
 ]
 _STATE_COLUMNS = [*_TOUCH_COLUMNS, "log_seq", "state"]
 _TOPIC_COLUMNS = [name for name in TOPICS.names if name != "log_seq"]
+
+
+def _hears_loads(row: Mapping[str, Any], told: frozenset[str]) -> bool:
+    if row["protocol"] == WEIGHTED and not told.isdisjoint(row["subscribed_topics"] or ()):
+        return True
+    return bool(row["has_pattern"]) and row["topics_patterns"] is None
 
 
 def _with_epoch_times(rows: pa.Table) -> pa.Table:
@@ -356,6 +368,8 @@ def topic_state_of(row: Mapping[str, Any], event_time: Any) -> TopicState:
         event_time_ms=_milliseconds(event_time),
         history=tuple((_milliseconds(old["until"]), old["partition_count"]) for old in row["history"] or ()),
         recent_ids={seen["event_id"]: _milliseconds(seen["event_time"]) for seen in row["recent_ids"] or ()},
+        loads=tuple(row["partition_loads"] or ()),
+        loads_ms=None if row["loads_time"] is None else _milliseconds(row["loads_time"]),
     )
 
 
@@ -377,4 +391,6 @@ def topic_struct(state: TopicState) -> dict[str, Any]:
             {"event_id": event_id, "event_time": seen_ms * 1000}
             for event_id, seen_ms in state.recent_ids.items()
         ],
+        "partition_loads": list(state.loads),
+        "loads_time": None if state.loads_ms is None else state.loads_ms * 1000,
     }

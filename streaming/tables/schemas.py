@@ -95,6 +95,9 @@ _BALANCE = [
     ("stickiness", pa.float64()),
     ("optimal_moves", pa.int32()),
     ("optimal_spread", pa.int32()),
+    ("load_highest", pa.float64()),
+    ("load_bound", pa.float64()),
+    ("load_distance", pa.float64()),
 ]
 
 _CHECK_INPUTS = [
@@ -141,6 +144,8 @@ _TOPIC_STATE = [
     ("partition_racks", pa.list_(pa.list_(pa.string()))),
     ("history", pa.list_(pa.struct([("until", TIME), ("partition_count", pa.int32())]))),
     ("recent_ids", pa.list_(pa.struct([("event_id", pa.string()), ("event_time", TIME)]))),
+    ("partition_loads", pa.list_(pa.float64())),
+    ("loads_time", TIME),
 ]
 
 _BATCH = [
@@ -245,10 +250,14 @@ REJECTED_EVENTS = pa.schema(
 ASSIGNMENT_DELTAS = pa.schema([*_WHERE, *_WHEN, *_DELTA, *_FROM_BATCH])
 """One row per (cluster, group_id, version, phase, member_id, topic, partition)."""
 
-BALANCE = pa.schema([*_WHERE, *_WHEN, ("protocol", pa.string()), *_BALANCE[:-1], *_FROM_BATCH, _BALANCE[-1]])
+BALANCE = pa.schema(
+    [*_WHERE, *_WHEN, ("protocol", pa.string()), *_BALANCE[:-4], *_FROM_BATCH, *_BALANCE[-4:]]
+)
 """One row per (cluster, group_id, version) of kind rebalance, held or baseline. `optimal_moves` and
 `optimal_spread` are what an optimal assignment would have moved and how even it would have been, null
-where that is not known. (The last came after the first release: a table of that one can grow it.)"""
+where that is not known. Of a group that goes by its partitions' loads (optimal-weighted) `load_highest` is
+the highest sum of a member, `load_bound` what it cannot be below, `load_distance` the share by which it is
+above; null of others. (The last four came after the first release: a table of that one can grow them.)"""
 
 CHECKS = pa.schema([*_WHERE, *_WHEN, *_CHECK, *_FROM_BATCH])
 """One row per (check, cluster, group_id, version)."""
@@ -272,12 +281,14 @@ GROUPS = pa.schema(
 TOPICS = pa.schema(
     [
         ("cluster", pa.string()),
-        *_TOPIC_STATE,
+        *_TOPIC_STATE[:-2],
         ("event_time", TIME),
         ("log_seq", pa.int64()),
+        *_TOPIC_STATE[-2:],
     ]
 )
-"""The latest row of each (cluster, topic)."""
+"""The latest row of each (cluster, topic). `partition_loads` are what its partitions weigh, from 0, told at
+`loads_time`; empty where nobody has told. (Both came after the first release.)"""
 
 ALERTS = pa.schema([*_WHERE, ("version", pa.int64()), *_ALERT, ("log_seq", pa.int64())])
 """The latest change of each (cluster, group_id, alertname, topic)."""

@@ -26,6 +26,7 @@ from streaming.groups.computed.connect_rounds import (
     plan_wait,
     without_workers,
 )
+from streaming.groups.computed.outcomes import applied, ignored
 from streaming.model import EventOutcome, Input, MemberInfo, Owners, Version, owners_copy
 
 if TYPE_CHECKING:
@@ -113,12 +114,12 @@ class ConnectGroup:
         """Apply one event of the group; every event ends in a Version's cause or as an EventOutcome."""
         handler = _HANDLERS.get(event.type)
         if handler is None:
-            return [_ignored(event, f"{event.type} does not apply to a computed Connect group")]
+            return [ignored(event, f"{event.type} does not apply to a computed Connect group")]
         self.clock_ms = max(self.clock_ms, event.event_time_ms)
         items = handler(self, event)
-        applied = len(items) == 1 and isinstance(items[0], EventOutcome) and items[0].outcome == "applied"
-        if applied and self._is_dirty:
-            return self._compute(event.event_time_ms, f"{event.type} after a held version", _applied(event))
+        is_applied = len(items) == 1 and isinstance(items[0], EventOutcome) and items[0].outcome == "applied"
+        if is_applied and self._is_dirty:
+            return self._compute(event.event_time_ms, f"{event.type} after a held version", applied(event))
         return items
 
     def watches(self, topic: str) -> bool:
@@ -133,7 +134,7 @@ class ConnectGroup:
         worker, url = event.body["worker_id"], event.body.get("url")
         if worker in self.workers:
             self.workers[worker] = url or self.workers[worker]
-            return list(_applied(event, "the worker is in the group already"))
+            return list(applied(event, "the worker is in the group already"))
         if self.group_state == "Dead":
             self.incarnation += 1
             self.generation_id = 0
@@ -144,55 +145,55 @@ class ConnectGroup:
     def _worker_left(self, event: Input) -> Items:
         worker = event.body["worker_id"]
         if worker not in self.workers:
-            return [_ignored(event, f"worker {worker!r} is not in the group")]
+            return [ignored(event, f"worker {worker!r} is not in the group")]
         self._remove(worker)
         return self._rebalance(event, f"worker_left {worker}")
 
     def _connector_configured(self, event: Input) -> Items:
         connector, count = event.body["connector"], event.body["tasks"]
         if self.task_counts.get(connector) == count:
-            return list(_applied(event, "the connector has that many tasks already"))
+            return list(applied(event, "the connector has that many tasks already"))
         self.task_counts[connector] = count
         return self._rebalance(event, f"connector_configured {connector} with {count} tasks")
 
     def _connector_deleted(self, event: Input) -> Items:
         connector = event.body["connector"]
         if connector not in self.task_counts:
-            return [_ignored(event, f"connector {connector!r} is not configured")]
+            return [ignored(event, f"connector {connector!r} is not configured")]
         del self.task_counts[connector]
         return self._rebalance(event, f"connector_deleted {connector}")
 
     def _partitions_revoked(self, event: Input) -> Items:
         worker, generation_id = event.body["member_id"], event.body["generation_id"]
         if worker not in self.workers:
-            return [_ignored(event, f"worker {worker!r} is not in the group")]
+            return [ignored(event, f"worker {worker!r} is not in the group")]
         if worker not in self.unreleased:
-            return [_ignored(event, f"worker {worker!r} has no open revocation")]
+            return [ignored(event, f"worker {worker!r} has no open revocation")]
         # Nothing is revoked anew before all have stopped, so an open revocation is of the last generation.
         if generation_id != self.generation_id:
             text = f"generation_id is {generation_id}; the open revocation is of {self.generation_id}"
-            return [_ignored(event, text)]
+            return [ignored(event, text)]
         del self.unreleased[worker]
         if self.unreleased:
-            return list(_applied(event, "waiting for " + ", ".join(sorted(self.unreleased))))
-        return self._compute(event.event_time_ms, f"partitions_revoked {worker}", _applied(event))
+            return list(applied(event, "waiting for " + ", ".join(sorted(self.unreleased))))
+        return self._compute(event.event_time_ms, f"partitions_revoked {worker}", applied(event))
 
     def _group_settings(self, event: Input) -> Items:
         wanted = event.body.get("assignor")
         if wanted is not None and wanted not in WIRE_NAMES:
             known = ", ".join(repr(name) for name in sorted(WIRE_NAMES))
-            return [_ignored(event, f"unknown assignor {wanted!r} of a Connect group; known: {known}")]
+            return [ignored(event, f"unknown assignor {wanted!r} of a Connect group; known: {known}")]
         before, self.pinned_assignor = self._chosen_assignor, wanted
         if self._chosen_assignor == before:
-            return list(_applied(event))
+            return list(applied(event))
         return self._rebalance(event, f"group_settings assignor {wanted}")
 
     def _group_deleted(self, event: Input) -> Items:
         if self.group_state == "Dead" or self.version == 0:
-            return [_ignored(event, "the group does not exist")]
+            return [ignored(event, "the group does not exist")]
         self.workers, self.task_counts, self.running, self.pinned_assignor = {}, {}, {}, None
         fields = {**without_workers("Dead"), "rebalance_due_ms": None}
-        return self._change(event.event_time_ms, "group_deleted", _applied(event), kind="deleted", **fields)
+        return self._change(event.event_time_ms, "group_deleted", applied(event), kind="deleted", **fields)
 
     # Timers
 
@@ -245,7 +246,7 @@ class ConnectGroup:
 
     def _rebalance(self, event: Input, reason: str) -> Items:
         """Compute now, or let `rebalance_delay_ms` fold this event with those close behind it."""
-        cause = _applied(event)
+        cause = applied(event)
         if not self.workers and not self.assignment:
             return list(cause)
         if self._rules.rebalance_delay_ms > 0:
@@ -362,14 +363,6 @@ class ConnectGroup:
             basis=basis,
             problem=problem,
         )
-
-
-def _applied(event: Input, reason: str | None = None) -> tuple[EventOutcome, ...]:
-    return (EventOutcome(event=event, outcome="applied", reason=reason),)
-
-
-def _ignored(event: Input, reason: str) -> EventOutcome:
-    return EventOutcome(event=event, outcome="ignored", reason=reason)
 
 
 _HANDLERS: Mapping[str, Callable[[ConnectGroup, Input], Items]] = {

@@ -14,18 +14,23 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
-from assignors.plugins import describe_failure, known_names
+from assignors.plugins import describe_failure
+from streaming.groups.computed.leader import find_leader, get_leader, leader_names
 from streaming.groups.computed.membership import Member, Members, choose_protocol, reads_topic, resolve_topics
+from streaming.groups.computed.outcomes import applied, duplicate, ignored, unknown_member
 from streaming.groups.computed.rebalance import (
     AssignorCall,
     Standing,
+    differ_by_loads,
     fingerprint_of,
+    is_as_before,
     plan_cooperative,
     plan_eager,
     without_members,
 )
-from streaming.groups.plugin_process import PluginTimeoutError, find_assignor, get_assignor
-from streaming.model import EventOutcome, Input, Owners, Version, owned_pairs, owners_copy
+from streaming.groups.plugin_process import PluginTimeoutError
+from streaming.groups.weights import weights_of
+from streaming.model import WEIGHTED, EventOutcome, Input, Owners, Version, owned_pairs, owners_copy
 
 if TYPE_CHECKING:
     from streaming.groups.rules import GroupRules
@@ -35,18 +40,18 @@ Items = list[Version | EventOutcome]
 
 _PLAIN_FIELDS = (
     "version", "generation_id", "incarnation", "protocol", "pinned_protocol", "assignment", "basis", "target",
-    "unreleased", "revocation_generation_ids", "revocation_deadline_ms", "move", "phase", "is_final",
-    "group_state", "rebalance_due_ms", "fingerprint", "reason", "event_time_ms",
+    "unreleased", "revocation_generation_ids", "revocation_deadline_ms", "move", "is_interrupted", "phase",
+    "is_final", "group_state", "rebalance_due_ms", "fingerprint", "reason", "event_time_ms",
 )  # fmt: skip
 
 
 class ComputedGroup:
     """One group that Counterpoise leads. Mutable, lives for one group's turn in one batch.
 
-    `unreleased` are partitions that a live member was told to give up and has not
-    confirmed: nobody else may have them. `move` is "eager" or "cooperative" while a
-    second phase is due. `fingerprint` stands for all the assignor last saw; None
-    after a held version, so that whatever comes next computes again.
+    `unreleased` are partitions that a live member was told to give up and has not confirmed: nobody else
+    may have them. `move` is "eager" or "cooperative" while a second phase is due, `is_interrupted` when a
+    cooperative one's inputs have changed since it began. `fingerprint` stands for all the assignor last saw;
+    None after a held version, so that whatever comes next computes again.
     """
 
     def __init__(self, cluster: str, group_id: str, rules: GroupRules, held_versions: frozenset[int]) -> None:
@@ -67,13 +72,12 @@ class ComputedGroup:
         self.revocation_generation_ids: dict[str, int] = {}
         self.revocation_deadline_ms: int | None = None
         self.move: str | None = None
-        self.phase = 0
-        self.is_final = True
+        self.is_interrupted = False
+        self.phase, self.is_final = 0, True
         self.group_state = "Empty"
         self.rebalance_due_ms: int | None = None
         self.fingerprint: str | None = None
-        self.reason = ""
-        self.event_time_ms = 0
+        self.reason, self.event_time_ms = "", 0
 
     @classmethod
     def load(
@@ -87,7 +91,7 @@ class ComputedGroup:
         """Take the group up where `dump` left it."""
         group = cls(cluster, group_id, rules, held_versions)
         for name in _PLAIN_FIELDS:
-            setattr(group, name, state[name])
+            setattr(group, name, state.get(name, getattr(group, name)))
         members = (Member(**m) for m in state["members"])
         group.members = Members(members, state.get("leader_id"), state.get("most_members", 0))
         return group
@@ -102,12 +106,12 @@ class ComputedGroup:
         """Apply one event of the group; every event ends in a Version's cause or as an EventOutcome."""
         handler = _HANDLERS.get(event.type)
         if handler is None:
-            return [_ignored(event, f"{event.type} does not apply to a computed consumer group")]
+            return [ignored(event, f"{event.type} does not apply to a computed consumer group")]
         items = handler(self, event, topics)
-        applied = len(items) == 1 and isinstance(items[0], EventOutcome) and items[0].outcome == "applied"
-        if applied and self._is_dirty:
+        is_applied = len(items) == 1 and isinstance(items[0], EventOutcome) and items[0].outcome == "applied"
+        if is_applied and self._is_dirty:
             reason = f"{event.type} after a held version"
-            return self._compute(topics, event.event_time_ms, reason, _applied(event))
+            return self._compute(topics, event.event_time_ms, reason, applied(event))
         return items
 
     def watches(self, topic: str) -> bool:
@@ -120,6 +124,11 @@ class ComputedGroup:
             return []
         count = topics.partition_count(topic)
         return self._rebalance(topics, event_time_ms, f"topic_changed {topic} to {count} partitions", ())
+
+    def load_told(self, topic: str, event_time_ms: int, topics: TopicView) -> Items:
+        """Recompute by new loads; in a move its second phase does, after a held version the next event."""
+        is_settled = self.move is None and bool(self.fingerprint)
+        return self._rebalance(topics, event_time_ms, f"partition_load {topic}", ()) if is_settled else []
 
     def _member_joined(self, event: Input, topics: TopicView) -> Items:
         member_id = event.body["member_id"]
@@ -134,7 +143,7 @@ class ComputedGroup:
         if known is not None:
             member.last_seen_ms = max(member.last_seen_ms, known.last_seen_ms)
         self.members.add(member)
-        return self._rebalance(topics, event.event_time_ms, f"member_joined {member_id}", _applied(event))
+        return self._rebalance(topics, event.event_time_ms, f"member_joined {member_id}", applied(event))
 
     def _take_over(self, old: Member, new: Member, event: Input, topics: TopicView) -> Items:
         """Let a static member's new incarnation stand in its predecessor's place (KIP-345)."""
@@ -148,87 +157,85 @@ class ComputedGroup:
             self.revocation_generation_ids[new.member_id] = self.revocation_generation_ids.pop(old.member_id)
         reason = f"static member {new.group_instance_id} replaced: {old.member_id} by {new.member_id}"
         if not old.asks_the_same_as(new):
-            return self._rebalance(topics, event.event_time_ms, reason, _applied(event))
+            return self._rebalance(topics, event.event_time_ms, reason, applied(event))
         moves = {old.member_id: new.member_id}
         if self.fingerprint is not None and self.protocol is not None:
             self.fingerprint = fingerprint_of(self.protocol, self.members, self._subscribed(topics), topics)
-        return self._change(topics, event.event_time_ms, reason, _applied(event), instance_moves=moves)
+        return self._change(topics, event.event_time_ms, reason, applied(event), instance_moves=moves)
 
     def _subscription_changed(self, event: Input, topics: TopicView) -> Items:
         member = self.members.get(event.body["member_id"])
         if member is None:
-            return [_unknown_member(event)]
+            return [unknown_member(event)]
         wanted = event.body.get("topics")
         member.topics = list(wanted) if wanted is not None else None
         member.topics_pattern = event.body.get("topics_pattern")
         member.last_seen_ms = max(member.last_seen_ms, event.event_time_ms)
         reason = f"subscription_changed {member.member_id}"
-        return self._rebalance(topics, event.event_time_ms, reason, _applied(event))
+        return self._rebalance(topics, event.event_time_ms, reason, applied(event))
 
     def _member_heartbeat(self, event: Input, topics: TopicView) -> Items:
         member = self.members.get(event.body["member_id"])
         if member is None:
-            return [_unknown_member(event)]
+            return [unknown_member(event)]
         if event.event_time_ms == member.last_seen_ms and not member.is_away:
-            return [
-                EventOutcome(event=event, outcome="duplicate", reason="this heartbeat is counted already")
-            ]
+            return [duplicate(event, "this heartbeat is counted already")]
         member.last_seen_ms = max(member.last_seen_ms, event.event_time_ms)
         member.is_away = False
-        return list(_applied(event))
+        return list(applied(event))
 
     def _member_left(self, event: Input, topics: TopicView) -> Items:
         member_id = event.body["member_id"]
         member = self.members.get(member_id)
         if member is None:
-            return [_unknown_member(event)]
+            return [unknown_member(event)]
         why = event.body.get("reason")
         if member.group_instance_id is not None and why is None:
             member.is_away = True
             member.last_seen_ms = max(member.last_seen_ms, event.event_time_ms)
-            return list(_applied(event, "a static member keeps its place until its session expires"))
+            return list(applied(event, "a static member keeps its place until its session expires"))
         self._remove(member_id)
         reason = f"member_left {member_id}" + (f" ({why})" if why else "")
-        return self._rebalance(topics, event.event_time_ms, reason, _applied(event))
+        return self._rebalance(topics, event.event_time_ms, reason, applied(event))
 
     def _partitions_revoked(self, event: Input, topics: TopicView) -> Items:
         member_id, generation_id = event.body["member_id"], event.body["generation_id"]
         if member_id not in self.members:
-            return [_unknown_member(event)]
+            return [unknown_member(event)]
         if member_id not in self.unreleased:
-            return [_ignored(event, f"member {member_id!r} has no open revocation")]
+            return [ignored(event, f"member {member_id!r} has no open revocation")]
         asked_in = self.revocation_generation_ids[member_id]
         if not asked_in <= generation_id <= self.generation_id:
             span = f"{asked_in}" if asked_in == self.generation_id else f"{asked_in} to {self.generation_id}"
-            return [_ignored(event, f"generation_id is {generation_id}; the open revocation is of {span}")]
+            return [ignored(event, f"generation_id is {generation_id}; the open revocation is of {span}")]
         member = self.members[member_id]
         member.last_seen_ms = max(member.last_seen_ms, event.event_time_ms)
         del self.unreleased[member_id]
         if self.unreleased:
-            return list(_applied(event, "waiting for " + ", ".join(sorted(self.unreleased))))
+            return list(applied(event, "waiting for " + ", ".join(sorted(self.unreleased))))
         self.revocation_deadline_ms = None
         if self.move is None:
-            return list(_applied(event))
-        return self._compute(topics, event.event_time_ms, f"partitions_revoked {member_id}", _applied(event))
+            return list(applied(event))
+        return self._compute(topics, event.event_time_ms, f"partitions_revoked {member_id}", applied(event))
 
     def _group_settings(self, event: Input, topics: TopicView) -> Items:
         wanted = event.body.get("assignor")
-        known = known_names(self._rules.plugins)
+        known = leader_names(self._rules)
         if wanted is not None and wanted not in known:
-            return [_ignored(event, f"unknown assignor {wanted!r}; known: {', '.join(map(repr, known))}")]
+            return [ignored(event, f"unknown assignor {wanted!r}; known: {', '.join(map(repr, known))}")]
         self.pinned_protocol = wanted
         if not self.members:
-            return list(_applied(event))
+            return list(applied(event))
         reason = f"group_settings assignor {wanted}"
-        return self._rebalance(topics, event.event_time_ms, reason, _applied(event))
+        return self._rebalance(topics, event.event_time_ms, reason, applied(event))
 
     def _group_deleted(self, event: Input, topics: TopicView) -> Items:
         if self.group_state == "Dead" or self.version == 0:
-            return [_ignored(event, "the group does not exist")]
+            return [ignored(event, "the group does not exist")]
         self.members = Members()
         fields = {**without_members("Dead"), "pinned_protocol": None}
         return self._change(
-            topics, event.event_time_ms, "group_deleted", _applied(event), kind="deleted", **fields
+            topics, event.event_time_ms, "group_deleted", applied(event), kind="deleted", **fields
         )
 
     def _timers(self) -> Iterator[tuple[int, str, str, int]]:
@@ -312,8 +319,8 @@ class ComputedGroup:
                 for o in cause
             ]
         try:
-            assignor = get_assignor(protocol, self._rules.plugins)
-            call = AssignorCall(assignor, self.members, subscribed, topics)
+            assignor = get_leader(protocol, topics, self._rules)
+            call = AssignorCall(assignor, self.members, subscribed, topics, fingerprint == self.fingerprint)
             plan = plan_eager if assignor.rebalance_protocol == "EAGER" else plan_cooperative
             fields = plan(self._standing(), call, topics, now_ms + self._rules.revocation_timeout_ms)
         except PluginTimeoutError:  # asked again at each event it would make all other groups wait
@@ -321,6 +328,9 @@ class ComputedGroup:
         except Exception as error:  # noqa: BLE001 - whatever fails here costs its own group only
             problem = ("AssignorFailed", describe_failure(protocol, error))
             return self._hold(topics, now_ms, reason, cause, problem)
+        if differ_by_loads(self.fingerprint, fingerprint) and is_as_before(self._standing(), fields):
+            self.fingerprint = fingerprint
+            return list(cause)
         fields |= {"protocol": protocol, "fingerprint": fingerprint}
         return self._change(topics, now_ms, reason, cause, **fields)
 
@@ -397,7 +407,7 @@ class ComputedGroup:
     ) -> Version:
         subscribed = {m: frozenset(ts) for m, ts in self._subscribed(topics).items()}
         names = {t for owners in (subscribed, self.assignment) for ts in owners.values() for t in ts}
-        assignor = find_assignor(self.protocol, self._rules.plugins)
+        assignor = find_leader(self.protocol, topics, self._rules)
         return Version(
             kind=kind,
             version=self.version,
@@ -423,20 +433,10 @@ class ComputedGroup:
             cause=cause,
             instance_moves=instance_moves,
             basis=basis,
+            is_interrupted=self.is_interrupted,
             problem=problem,
+            weights=weights_of(topics, sorted(names)) if self.protocol == WEIGHTED else None,
         )
-
-
-def _applied(event: Input, reason: str | None = None) -> tuple[EventOutcome, ...]:
-    return (EventOutcome(event=event, outcome="applied", reason=reason),)
-
-
-def _ignored(event: Input, reason: str) -> EventOutcome:
-    return EventOutcome(event=event, outcome="ignored", reason=reason)
-
-
-def _unknown_member(event: Input) -> EventOutcome:
-    return _ignored(event, f"member {event.body['member_id']!r} is not in the group")
 
 
 _HANDLERS: Mapping[str, Callable[[ComputedGroup, Input, TopicView], Items]] = {

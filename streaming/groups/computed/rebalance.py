@@ -11,7 +11,8 @@ import mmh3
 import orjson
 
 from assignors import Subscription, TopicMetadata, TopicPartition, encode_sticky_user_data
-from streaming.model import Owners, owners_copy
+from streaming.groups.weights import weights_of
+from streaming.model import WEIGHTED, Owners, owners_copy
 
 if TYPE_CHECKING:
     from assignors import Assignor
@@ -30,8 +31,10 @@ class Standing:
     generation_id: int
     assignment: Owners
     basis: Owners | None
+    target: Owners | None
     unreleased: Owners
     move: str | None
+    is_interrupted: bool
     revocation_deadline_ms: int | None
 
 
@@ -45,7 +48,8 @@ def fingerprint_of(
 
     Members in join order with their subscriptions, static ids, racks and user
     data; the partition counts and racks of the topics they subscribe to; the
-    assignor. A group whose fingerprint stays the same is not computed again.
+    assignor. A group whose fingerprint stays the same is not computed again. Where the
+    assignor goes by loads a hash of theirs follows behind a colon.
     """
     names = sorted({t for ts in subscribed.values() for t in ts})
     states = [topics.get(name) for name in names]
@@ -57,17 +61,35 @@ def fingerprint_of(
             for m in members.values()
         ],
     ]
-    return mmh3.hash_bytes(orjson.dumps(seen)).hex()
+    fingerprint = mmh3.hash_bytes(orjson.dumps(seen)).hex()
+    if protocol != WEIGHTED:
+        return fingerprint
+    return f"{fingerprint}:{mmh3.hash_bytes(orjson.dumps(list(weights_of(topics, names).items()))).hex()}"
+
+
+def differ_by_loads(before: str | None, now: str) -> bool:
+    """Say whether of all that the assignor sees only loads have changed between two fingerprints."""
+    return before is not None and ":" in now and before != now and before.split(":")[0] == now.split(":")[0]
+
+
+def is_as_before(group: Standing, fields: Fields) -> bool:
+    """Say whether a rebalance of a settled group takes nothing from anybody and gives nothing."""
+    before = (group.assignment, group.unreleased, group.move)
+    return bool(fields["is_final"]) and (fields["assignment"], fields["unreleased"], fields["move"]) == before
 
 
 @dataclass(frozen=True, slots=True)
 class AssignorCall:
-    """An assignor with a group's members and topics, to be asked for one or more sets of owners."""
+    """An assignor with a group's members and topics, to be asked for one or more sets of owners.
+
+    `is_as_planned` says that nothing the assignor sees has changed since a move began.
+    """
 
     assignor: Assignor
     members: Mapping[str, Member]
     subscribed: Mapping[str, tuple[str, ...]]
     topics: TopicView
+    is_as_planned: bool = False
 
     def target(self, owned: Owners, generation_id: int) -> Owners:
         """Ask what the members should own, who now own `owned` since `generation_id`.
@@ -144,11 +166,15 @@ def plan_cooperative(group: Standing, call: AssignorCall, topics: TopicView, dea
     """Give every member what the assignor wants for it, but for what another live member still holds.
 
     What is withheld makes this the first of two generations. A joining member's
-    claims count as held by it, as in Kafka.
+    claims count as held by it, as in Kafka. An assignor that goes by loads is asked once for both
+    generations: what the second gave anew would not count as moved, and its budget would be had twice.
 
     Source: KIP-429; CooperativeStickyAssignor.adjustAssignment.
     """
-    wanted = call.target(group.assignment, group.generation_id)
+    asks_once = call.assignor.name == WEIGHTED
+    wanted = group.target if asks_once and call.is_as_planned else None
+    if wanted is None:
+        wanted = call.target(group.assignment, group.generation_id)
     holders = _holders(group, topics)
     given: Owners = {m: {} for m in wanted}
     owners_of: dict[tuple[str, int], list[str]] = {}
@@ -169,8 +195,10 @@ def plan_cooperative(group: Standing, call: AssignorCall, topics: TopicView, dea
                     unreleased.setdefault(holder, {}).setdefault(topic, []).append(partition)
     names = frozenset[str]().union(*call.subscribed.values())
     is_withheld = any(pair[0] in names and pair not in owners_of for pair in holders)
+    is_interrupted = group.move is not None and (group.is_interrupted or not call.is_as_planned)
     if not is_withheld:
         settled = _settle(group, given, phase=2 if group.basis is not None else 0)
+        settled["is_interrupted"] = is_interrupted
         if not unreleased:
             return settled
         # Given up with nobody to give it to: still nobody else's until it is confirmed.
@@ -180,8 +208,9 @@ def plan_cooperative(group: Standing, call: AssignorCall, topics: TopicView, dea
         "assignment": given,
         "unreleased": unreleased,
         "basis": group.assignment if group.basis is None else group.basis,
-        "target": call.target(given, group.generation_id + 1),
+        "target": wanted if asks_once else call.target(given, group.generation_id + 1),
         "move": "cooperative",
+        "is_interrupted": is_interrupted,
         "phase": 1,
         "is_final": False,
         "group_state": "PreparingRebalance",
@@ -216,6 +245,7 @@ def _settle(group: Standing, assignment: Owners, *, phase: int) -> Fields:
         "basis": None,
         "target": None,
         "move": None,
+        "is_interrupted": False,
         "phase": phase,
         "is_final": True,
         "group_state": "Stable",
@@ -231,6 +261,7 @@ def without_members(group_state: str) -> Fields:
         "basis": None,
         "target": None,
         "move": None,
+        "is_interrupted": False,
         "phase": 0,
         "is_final": True,
         "group_state": group_state,

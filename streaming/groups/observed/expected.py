@@ -280,17 +280,13 @@ class _Trial:
 
     def _assign(self, counts: Mapping[str, int], memory: AssignorMemory) -> Owners:
         metadata = {
-            name: TopicMetadata(range(count), self._racks(name, count))
+            name: TopicMetadata(range(count), self._topics.racks(name, count))
             for name, count in counts.items()
             if count > 0
         }
         assignment = self._assignor.function(metadata, self._subscriptions, memory)
         given = {member_id: assignment.by_topic(member_id) for member_id in assignment}
         return {member_id: given.get(member_id, {}) for member_id in self._subscriptions}
-
-    def _racks(self, name: str, count: int) -> tuple[tuple[str | None, ...], ...]:
-        state = self._topics.get(name)
-        return state.racks[:count] if state is not None and len(state.racks) >= count else ()
 
 
 def _other_counts(
