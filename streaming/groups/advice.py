@@ -12,10 +12,10 @@ import orjson
 from assignors import Assignment, Subscription, TopicMetadata, TopicPartition
 from assignors.optimal import certificate_of, check_certificate, find_optimum
 from assignors.racks import racks_of_partitions, use_racks
-from streaming.model import Owners, TopicView, Version, owned_pairs
 
 if TYPE_CHECKING:
     from assignors.optimal import Optimum
+    from streaming.model import Owners, TopicView, Version
 
 OPTIMAL = frozenset({"optimal", "optimal-cooperative"})
 """The assignors whose generations are held to their certificates."""
@@ -60,7 +60,11 @@ def advise(old: Owners, version: Version, topics: TopicView) -> Advice | None:
     if version.protocol_type != "consumer" or not version.members or not version.subscribed:
         return None
     counts = version.topic_counts
-    if any(partition >= counts.get(topic, 0) for _, topic, partition in owned_pairs(version.assignment)):
+    if any(
+        partitions and max(partitions) >= counts.get(topic, 0)
+        for owned in version.assignment.values()
+        for topic, partitions in owned.items()
+    ):
         return None
     before = old if version.basis is None else version.basis
     assignor = version.assignor.name if version.assignor is not None else version.protocol
@@ -139,12 +143,15 @@ def _of_equals(before: Owners, version: Version) -> Advice:
     those who own the most.
     """
     topics = next(iter(version.subscribed.values()))
+    counts = {topic: version.topic_counts.get(topic, 0) for topic in topics}
     owned: Counter[str] = Counter()
-    for member_id, topic, partition in owned_pairs(before):
+    for member_id, by_topic in before.items():
         owner = version.instance_moves.get(member_id, member_id)
-        if owner in version.subscribed and topic in topics and partition < version.topic_counts.get(topic, 0):
-            owned[owner] += 1
-    total = sum(version.topic_counts.get(topic, 0) for topic in topics)
+        if owner in version.subscribed:
+            for topic, partitions in by_topic.items():
+                count = counts.get(topic, 0)
+                owned[owner] += sum([partition < count for partition in partitions])
+    total = sum(counts.values())
     least, larger = divmod(total, len(version.subscribed))
     descending = sorted(owned.values(), reverse=True)
     moves = sum(max(0, load - least - (1 if i < larger else 0)) for i, load in enumerate(descending))
