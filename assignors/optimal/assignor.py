@@ -95,13 +95,14 @@ def find_optimum(
 def listed(group: Group, owner: Ints, given: int) -> Assignment:
     """Make an Assignment of the owners by code, -1 for nobody; `given` of them are somebody's."""
     kit, many = group.kit, len(group.members)
-    starts = kit.filled(many + 1, 0)
-    topics, numbers = kit.filled(given, 0), kit.filled(given, 0)
+    starts, starts_made = kit.room(many + 1)
+    topics, topics_made = kit.room(given)
+    numbers, numbers_made = kit.room(given)
     kit.do["list_by_member"](
-        *(owner, group.order, group.topic_of, group.number_of, starts),
-        *(kit.filled(many, 0), topics, numbers),
+        *(owner, group.order, group.topic_of, group.number_of),
+        *(starts_made, kit.filled(many, 0), topics_made, numbers_made),
     )
-    by_name = Assignment(group.members, group.topics, *map(kit.stored, (starts, topics, numbers)))
+    by_name = Assignment(group.members, group.topics, starts, topics, numbers)
     return by_name.in_order(group.join_order)
 
 

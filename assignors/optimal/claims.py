@@ -7,6 +7,8 @@ from itertools import chain, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from assignors.optimal.kit import compiled
+
 if TYPE_CHECKING:
     from assignors.model import Assignment, Subscription
     from assignors.optimal.steps import Ints
@@ -16,11 +18,10 @@ NOTHING = -1
 
 
 class Claims(NamedTuple):
-    """By claim: the partition's code or NOTHING, the member's place, its generation."""
+    """By claim: the partition's code or NOTHING, and the member's place."""
 
     codes: Ints
     claimants: Ints
-    generations: Ints
 
 
 class Codes:
@@ -45,18 +46,17 @@ class Codes:
 
 def read_subscriptions(by_place: Sequence[Subscription], codes: Codes) -> Claims:
     """Read a small group's claims out of its members' `owned_partitions`."""
-    claims = Claims([], [], [])
+    claims = Claims([], [])
     for place, subscription in enumerate(by_place):
         owned = subscription.owned_partitions
         if owned:
             claims.codes.extend([codes.find(topic, number) for topic, number in owned])
             claims.claimants.extend(repeat(place, len(owned)))
-            claims.generations.extend(repeat(subscription.generation_id, len(owned)))
     return claims
 
 
 def read_many_subscriptions(by_place: Sequence[Subscription], codes: Codes) -> Claims:
-    """Read a large group's claims; arrays of int64."""
+    """Read a large group's claims; arrays of int32."""
     import numpy as np
 
     sizes = [len(subscription.owned_partitions) for subscription in by_place]
@@ -65,54 +65,57 @@ def read_many_subscriptions(by_place: Sequence[Subscription], codes: Codes) -> C
     numbers = chain.from_iterable(map(itemgetter(1), s.owned_partitions) for s in by_place)
     topics = [*codes.spans, *codes.others]
     index = {topic: place for place, topic in enumerate(topics)}
-    found = _find_all(
+    return _find_all(
         codes,
         topics,
-        np.fromiter(map(index.get, names, repeat(NOTHING)), np.int64, total),
+        np.cumsum([0, *sizes]),
+        np.arange(len(sizes)),
+        np.fromiter(map(index.get, names, repeat(NOTHING)), np.int32, total),
         np.fromiter(numbers, np.int64, total),
     )
-    generations = [subscription.generation_id for subscription in by_place]
-    return Claims(found, np.repeat(np.arange(len(sizes)), sizes), np.repeat(np.array(generations), sizes))  # type: ignore[arg-type]
 
 
 def read_assignment(previous: Assignment, places: Mapping[str, int], codes: Codes) -> Claims:
     """Read a small group's claims out of who owned what."""
     members, topics, starts, indexes, numbers = previous.flat()
-    claims = Claims([], [], [])
+    claims = Claims([], [])
     for at, member in enumerate(members):
         place = places.get(member)
         if place is not None:
             for claim in range(starts[at], starts[at + 1]):
                 claims.codes.append(codes.find(topics[indexes[claim]], numbers[claim]))
                 claims.claimants.append(place)
-                claims.generations.append(0)
     return claims
 
 
 def read_large_assignment(previous: Assignment, places: Mapping[str, int], codes: Codes) -> Claims:
-    """Read a large group's claims out of who owned what; arrays of int64."""
+    """Read a large group's claims out of who owned what; arrays of int32."""
     import numpy as np
 
     members, topics, starts, indexes, numbers = previous.flat()
-    found = _find_all(codes, list(topics), np.asarray(indexes), np.asarray(numbers))
     holders = np.array([places.get(member, NOTHING) for member in members], dtype=np.int64)
-    claimants = np.repeat(holders, np.diff(np.asarray(starts)))
-    found[claimants < 0] = NOTHING
-    return Claims(found, claimants, np.zeros(len(found), dtype=np.int64))  # type: ignore[arg-type]
+    return _find_all(
+        codes,
+        list(topics),
+        np.array(starts, dtype=np.int64),
+        holders,
+        np.asarray(indexes, dtype=np.int32),
+        np.asarray(numbers, dtype=np.int32),
+    )
 
 
-def _find_all(codes: Codes, topics: list[str], indexes: Any, numbers: Any) -> Any:
-    """Find codes of (topic's place in `topics` or NOTHING, number), arrays alike."""
+def _find_all(
+    codes: Codes, topics: list[str], starts: Any, holders: Any, indexes: Any, numbers: Any
+) -> Claims:
+    """Find the codes of (topic's place in `topics` or NOTHING, number), as partitions.find_codes has them."""
     import numpy as np
 
     spans = [codes.spans.get(topic, (0, 0)) for topic in topics]
-    # A last span for NOTHING, which counts from the end.
-    firsts = np.array([*(first for first, _ in spans), 0], dtype=np.int64)
-    counts = np.array([*(count for _, count in spans), 0], dtype=np.int64)
-    found = firsts[indexes] + numbers
-    found[(numbers < 0) | (numbers >= counts[indexes])] = NOTHING
+    firsts, counts = (np.array([span[end] for span in spans], dtype=np.int64) for end in (0, 1))
+    found, claimants = (np.empty(len(indexes), dtype=np.int32) for _ in range(2))
+    compiled().do["find_codes"](starts, holders, indexes, numbers, firsts, counts, found, claimants)
     for place, topic in enumerate(topics):
         if topic in codes.others:
-            for claim in np.flatnonzero(indexes == place).tolist():
+            for claim in np.flatnonzero((indexes == place) & (claimants >= 0)).tolist():
                 found[claim] = codes.others[topic].get(int(numbers[claim]), NOTHING)
-    return found
+    return Claims(found, claimants)  # type: ignore[arg-type]

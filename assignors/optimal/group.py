@@ -13,7 +13,6 @@ from itertools import accumulate, chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from assignors.errors import AssignorError
-from assignors.model import NO_GENERATION, Assignment, Subscription, TopicMetadata
 from assignors.optimal.claims import (
     Claims,
     Codes,
@@ -27,6 +26,7 @@ from assignors.optimal.kit import PLAIN, Kit, compiled
 from assignors.sticky_claims import ascending_numbers
 
 if TYPE_CHECKING:
+    from assignors.model import Assignment, Subscription, TopicMetadata
     from assignors.optimal.steps import Ints
 
 LEAST_LARGE = 20_000
@@ -41,7 +41,7 @@ class Group:
 
     `members` and `topics` are sorted. `rows` are (topic's place in `topics`, racks);
     `code_starts` says where each row's codes begin, and the end; `order` lists the codes
-    by (topic, partition).
+    by (topic, partition), none where that is their own order.
     `owner` is by code: the member's place, -1 for nobody; it settles the `claims`.
     `tellers` and `wanted` are by arc, the member and a row that it may have; both are
     None where every member may have everything and racks do not matter. `racks` are
@@ -117,10 +117,11 @@ def read_group(
     members = sorted(subscriptions)
     by_place = [subscriptions[member] for member in members]
     tuples = [subscription.topics for subscription in by_place]
-    distinct = list(dict.fromkeys(tuples))
+    # Most often there is but one, and to count it takes less than to hash them all.
+    distinct = tuples[:1] if tuples.count(tuples[0]) == len(tuples) else list(dict.fromkeys(tuples))
     first = frozenset(distinct[0])
     are_alike = all(len(one) >= len(first) and first == frozenset(one) for one in distinct[1:])
-    read = first if are_alike else frozenset(chain.from_iterable(distinct))
+    read = first if are_alike else first.union(*distinct[1:])
     names = sorted(name for name in read if topics.get(name))
     racks = [subscription.rack_id for subscription in by_place]
     rows, parts = _rows(names, topics, frozenset(filter(None, racks)))
@@ -131,11 +132,11 @@ def read_group(
     kit = compiled() if size >= LEAST_LARGE else PLAIN
     topic_of = kit.spread([len(part) for part in parts])
     number_of = kit.joined(parts)
-    order = kit.joined([range(starts[-1])])
+    order = kit.numbers([])
     if len(rows) > len(names):
         of_row = [topic for topic, _ in rows]
-        topic_of = kit.numbers([of_row[row] for row in topic_of])
-        order = kit.numbers(sorted(order, key=lambda code: (topic_of[code], number_of[code])))
+        topic_of = kit.joined([[of_row[row] for row in topic_of]])
+        order = kit.numbers(sorted(range(starts[-1]), key=lambda code: (topic_of[code], number_of[code])))
     codes = _codes(names, rows, parts, starts)
     places = {member: place for place, member in enumerate(members)}
     tellers = wanted = None
@@ -150,9 +151,10 @@ def read_group(
     else:
         read_previous = read_assignment if kit is PLAIN else read_large_assignment
         claims = read_previous(previous, places, codes)
-    owner = kit.filled(starts[-1], -1)
+    owner = kit.narrow(starts[-1], -1)
     if len(claims.codes):
-        kit.do["settle_claims"](*claims, owner, kit.filled(starts[-1], NO_GENERATION - 1))
+        generations = [s.generation_id for s in by_place] if previous is None else [0] * len(by_place)
+        kit.do["settle_claims"](*claims, kit.numbers(generations), owner)
     return Group(
         kit=kit,
         members=members,
@@ -215,13 +217,14 @@ def _much_wanted(kit: Kit, names: Sequence[str], tuples: Sequence[tuple[str, ...
     row_of = {name: row for row, name in enumerate(names)}
     sizes = [len(topics) for topics in tuples]
     flat = map(row_of.get, chain.from_iterable(tuples), repeat(-1))
-    wanted = np.fromiter(flat, np.int64, sum(sizes))
-    tellers = np.repeat(np.arange(len(sizes)), sizes)
+    wanted = np.fromiter(flat, np.int32, sum(sizes))
+    tellers = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
     is_known = wanted >= 0
     if not is_known.all():
         tellers, wanted = tellers[is_known], wanted[is_known]
     if kit.do["names_twice"](tellers, wanted, kit.filled(len(names), -1)):
-        tellers, wanted = np.divmod(np.unique(tellers * len(names) + wanted), len(names))
+        pairs = np.unique(tellers.astype(np.int64) * len(names) + wanted)
+        tellers, wanted = (each.astype(np.int32) for each in np.divmod(pairs, len(names)))
     return tellers, wanted
 
 

@@ -27,6 +27,7 @@ _FUNCTIONS = (
     steps.search,
     steps.push,
     steps.divide,
+    partitions.find_codes,
     partitions.settle_claims,
     partitions.count_owned,
     partitions.hand_out,
@@ -45,24 +46,36 @@ class Kit:
     """How sequences are made, and the functions that take such, by name.
 
     `numbers` copies; `filled` repeats one number; `joined` puts sequences one after
-    another; `spread` repeats 0, 1, 2, ... each as often as is said; `stored` makes
-    what an Assignment keeps.
+    another; `spread` repeats 0, 1, 2, ... each as often as is said. Partitions and who
+    has them are small numbers and many: `narrow` is `filled` for such, and `room` makes
+    place for what an Assignment keeps, as it keeps it and as the functions write it.
     """
 
     numbers: Callable[[Iterable[int]], Ints]
     filled: Callable[[int, int], Ints]
+    narrow: Callable[[int, int], Ints]
     joined: Callable[[Sequence[Sequence[int]]], Ints]
     spread: Callable[[Sequence[int]], Ints]
-    stored: Callable[[Ints], Sequence[int]]
+    room: Callable[[int], tuple[Sequence[int], Ints]]
     do: Mapping[str, Callable[..., Any]]
+
+
+def _plainly_filled(count: int, value: int) -> Ints:
+    return [value] * count
+
+
+def _plain_room(count: int) -> tuple[Sequence[int], Ints]:
+    made = [0] * count
+    return made, made
 
 
 PLAIN = Kit(
     list,
-    lambda count, value: [value] * count,
+    _plainly_filled,
+    _plainly_filled,
     lambda parts: list(chain.from_iterable(parts)),
     lambda counts: [number for number, count in enumerate(counts) for _ in repeat(None, count)],
-    lambda made: made,
+    _plain_room,
     {function.__name__: function for function in _FUNCTIONS},
 )
 
@@ -74,22 +87,33 @@ def compiled() -> Kit:
     import numpy as np
 
     def numbers(values: Any) -> Any:
-        if isinstance(values, list | tuple | array | np.ndarray):
+        if isinstance(values, np.ndarray):
+            return values.copy()
+        if isinstance(values, list | tuple | array):
             return np.array(values, dtype=np.int64)
         return np.fromiter(values, dtype=np.int64)
 
     def filled(count: int, value: int) -> Any:
         return np.full(count, value, dtype=np.int64)
 
+    def narrow(count: int, value: int) -> Any:
+        return np.full(count, value, dtype=np.int32)
+
     def joined(parts: Any) -> Any:
-        made = [np.arange(p.start, p.stop) if isinstance(p, range) else np.array(p, np.int64) for p in parts]
-        return np.concatenate(made) if made else filled(0, 0)
+        made = np.empty(sum(map(len, parts)), dtype=np.int32)
+        at = 0
+        for part in parts:
+            end = at + len(part)
+            made[at:end] = np.arange(part.start, part.stop) if isinstance(part, range) else part
+            at = end
+        return made
 
     def spread(counts: Any) -> Any:
-        return np.repeat(np.arange(len(counts)), np.array(counts, dtype=np.int64))
+        return np.repeat(np.arange(len(counts), dtype=np.int32), np.array(counts, dtype=np.int64))
 
-    def stored(made: Any) -> Any:
-        return array("i", made.astype(np.int32).tobytes())
+    def room(count: int) -> Any:
+        kept = array("i", bytes(4 * count))
+        return kept, np.asarray(kept)
 
     # A compiled function calls compiled ones: each is made anew with those before it for its globals.
     names: dict[str, Any] = vars(steps) | vars(start) | vars(partitions)
@@ -98,7 +122,7 @@ def compiled() -> Kit:
         own = FunctionType(function.__code__, names, function.__name__)
         own.__module__, own.__qualname__ = function.__module__, function.__qualname__
         names[function.__name__] = do[function.__name__] = _compile(numba, own)
-    return Kit(numbers, filled, joined, spread, stored, do)
+    return Kit(numbers, filled, narrow, joined, spread, room, do)
 
 
 def _compile(numba: Any, function: FunctionType) -> Callable[..., Any]:

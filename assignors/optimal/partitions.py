@@ -13,30 +13,64 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from assignors.optimal.steps import Ints
 
-_DISPUTED: Final = -2
+
+def find_codes(
+    starts: Ints,
+    holders: Ints,
+    topics: Ints,
+    numbers: Ints,
+    firsts: Ints,
+    counts: Ints,
+    codes: Ints,
+    claimants: Ints,
+) -> None:
+    """Find which partitions are claimed.
+
+    Args:
+        starts: where each holder's claims begin, and the end.
+        holders: by holder, the member; below 0 for one that is gone.
+        topics: by claim, the topic; below 0 for one that nobody reads.
+        numbers: by claim, the partition's number in its topic.
+        firsts: by topic, its first code.
+        counts: by topic, how many codes it has from there.
+        codes: by claim; the result, -1 for one that does not count.
+        claimants: by claim; the result.
+    """
+    for holder in range(len(holders)):
+        member = holders[holder]
+        for claim in range(starts[holder], starts[holder + 1]):
+            claimants[claim] = member
+            codes[claim] = -1
+            topic = topics[claim]
+            if member >= 0 and topic >= 0 and 0 <= numbers[claim] < counts[topic]:
+                codes[claim] = firsts[topic] + numbers[claim]
 
 
-def settle_claims(codes: Ints, claimants: Ints, generations: Ints, owner: Ints, newest: Ints) -> None:
+def settle_claims(codes: Ints, claimants: Ints, generations: Ints, owner: Ints) -> None:
     """Give each partition to whoever claims it with the highest generation; to nobody where two do.
 
     Args:
         codes: by claim, the partition; below 0 for one that does not count.
         claimants: by claim, the member.
-        generations: by claim.
+        generations: by member.
         owner: by code, -1 to begin with; the result.
-        newest: by code, lower than any generation to begin with.
     """
     for claim in range(len(codes)):
         code = codes[claim]
         if code < 0:
             continue
-        if generations[claim] > newest[code]:
-            newest[code] = generations[claim]
-            owner[code] = claimants[claim]
-        elif generations[claim] == newest[code] and owner[code] != claimants[claim]:
-            owner[code] = _DISPUTED
+        member, held = claimants[claim], owner[code]
+        if held == -1:
+            owner[code] = member
+            continue
+        # Below -1 stands for a dispute, and for one of those who have it.
+        rival = held if held >= 0 else -2 - held
+        if generations[member] > generations[rival]:
+            owner[code] = member
+        elif generations[member] == generations[rival] and member != held:
+            owner[code] = -2 - rival
     for code in range(len(owner)):
-        if owner[code] == _DISPUTED:
+        if owner[code] < -1:
             owner[code] = -1
 
 
@@ -178,7 +212,7 @@ def list_by_member(
 
     Args:
         owner: by code; a code of nobody is left out.
-        order: the codes by (topic, partition).
+        order: the codes by (topic, partition); none where that is their own order.
         topic_of: by code.
         number_of: by code.
         starts: by member and the end, 0 to begin with; the result.
@@ -192,7 +226,9 @@ def list_by_member(
     for member in range(len(at)):
         at[member] = starts[member]
         starts[member + 1] += starts[member]
-    for code in order:
+    is_ordered = len(order) == 0
+    for place in range(len(owner)):
+        code = place if is_ordered else order[place]
         member = owner[code]
         if member >= 0:
             topics[at[member]] = topic_of[code]
