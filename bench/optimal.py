@@ -4,6 +4,7 @@ All of them take turns within one run, on the same groups, and one judge scores 
 answer: the sum of squared loads, then the partitions that left a live owner. Ours is never
 worse, or the run fails. Ours leaves out the making of tuples in large groups, as the job
 does; the details say what it takes with tuples in and out, which is what the others do.
+librdkafka is not asked: its library exports no assignor, only members of real groups.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ from assignors.optimal import (
     certificate_of,
     check_certificate,
     find_optimum,
+    kit,
 )
 from assignors.optimal import group as optimal_group
 from assignors.optimal.small import assign_small_equals
@@ -75,7 +76,7 @@ def as_dict(assignment: Assignment) -> dict[str, tuple[TopicPartition, ...]]:
 @pytest.fixture
 def always_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every group be large."""
-    monkeypatch.setattr(optimal_group, "LEAST_LARGE", 0)
+    monkeypatch.setattr(optimal_group, "kit_for", lambda size: kit.compiled())
 
 
 class TestExact:
@@ -91,7 +92,7 @@ class TestExact:
             topics, subscriptions = random_group(random.Random(number), 12, 12)
             compiled = find_optimum(topics, subscriptions)
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(optimal_group, "LEAST_LARGE", 1 << 60)
+                patch.setattr(optimal_group, "kit_for", lambda size: kit.PLAIN)
                 plain = find_optimum(topics, subscriptions)
             assert as_dict(compiled.assignment) == as_dict(plain.assignment)
             assert (compiled.moved, compiled.kept) == (plain.moved, plain.kept)
@@ -120,6 +121,26 @@ class TestExact:
         told = find_optimum(topics, changed, before)
         assert as_dict(claiming.assignment) == as_dict(told.assignment)
         assert claiming.moved == told.moved
+
+
+def test_numba_is_loaded_when_that_pays() -> None:
+    """A small group never does; a large one does, or many middling ones, and then all but small ones gain."""
+    code = """
+import sys
+from assignors.optimal import kit
+def kinds(*sizes):
+    return [kit.kit_for(size) is kit.PLAIN for size in sizes]
+kit._MOST_PLAIN = 3_000
+assert kinds(*[199] * 100) == [True] * 100
+assert kinds(1_000, 1_000, 1_000) == [True] * 3 and "numba" not in sys.modules
+assert kinds(1_000, 199, 200) == [False, True, False] and "numba" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    code = """
+from assignors.optimal import kit
+assert [kit.kit_for(size) is kit.PLAIN for size in (19_999, 20_000, 19_999)] == [True, False, False]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 class TestWorkedExamples:

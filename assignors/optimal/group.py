@@ -22,15 +22,12 @@ from assignors.optimal.claims import (
     read_subscriptions,
 )
 from assignors.optimal.flow import Arcs
-from assignors.optimal.kit import PLAIN, Kit, compiled
+from assignors.optimal.kit import PLAIN, Kit, kit_for
 from assignors.sticky_claims import ascending_numbers
 
 if TYPE_CHECKING:
     from assignors.model import Assignment, Subscription, TopicMetadata
     from assignors.optimal.steps import Ints
-
-LEAST_LARGE = 20_000
-"""Arcs and partitions from which on loading numba pays."""
 
 _Racks = frozenset[str]
 
@@ -129,7 +126,7 @@ def read_group(
         racks = []
     starts = list(accumulate(map(len, parts), initial=0))
     size = starts[-1] + (len(members) if are_alike else sum(map(len, tuples)))
-    kit = compiled() if size >= LEAST_LARGE else PLAIN
+    kit = kit_for(size)
     topic_of = kit.spread([len(part) for part in parts])
     number_of = kit.joined(parts)
     order = kit.numbers([])

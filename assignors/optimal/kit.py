@@ -1,8 +1,9 @@
 """What the functions of the optimal assignor work with: lists as they stand, or arrays and numba.
 
-numba costs half a second to load and the compiled functions some more, so it serves large groups
-only. What it compiled is kept beside the modules, or where that cannot be written in the user's
-cache directory (NUMBA_CACHE_DIR moves it), so that later processes and Spark's workers find it.
+numba costs half a second to load and the compiled functions some more, so it serves large groups, and
+others once it is there or they are very many. What it compiled is kept beside the modules, or where that
+cannot be written in the user's cache directory (NUMBA_CACHE_DIR moves it), so that later processes and
+Spark's workers find it.
 """
 
 from __future__ import annotations
@@ -78,6 +79,32 @@ PLAIN = Kit(
     _plain_room,
     {function.__name__: function for function in _FUNCTIONS},
 )
+
+
+LEAST_LARGE = 20_000
+"""Arcs and partitions of a group for which loading numba pays."""
+_LEAST_LOADED = 200
+"""Arcs and partitions from which on the compiled functions are the faster ones, once they are loaded."""
+_MOST_PLAIN = 15_000_000
+"""Arcs and partitions of such groups, one after another, that take plain Python as long as compiling does."""
+
+_done_plainly = 0
+
+
+def kit_for(size: int) -> Kit:
+    """Choose how a group of so many arcs and partitions is worked on; the answer is the same.
+
+    Many groups of middling size make numba worth loading, as one large group does.
+    """
+    global _done_plainly
+    if size >= LEAST_LARGE:
+        return compiled()
+    if size < _LEAST_LOADED:
+        return PLAIN
+    if compiled.cache_info().currsize or _done_plainly >= _MOST_PLAIN:
+        return compiled()
+    _done_plainly += size
+    return PLAIN
 
 
 @cache

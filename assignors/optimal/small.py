@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from assignors.model import Assignment, Subscription, TopicMetadata
-from assignors.optimal.group import LEAST_LARGE
+from assignors.optimal.kit import LEAST_LARGE
 
 
 def assign_small_equals(
