@@ -18,6 +18,7 @@ from assignors.model import Assignment, Subscription, TopicMetadata
 from assignors.optimal.assignor import find_optimum, listed
 from assignors.optimal.flow import Arcs, optimal_counts
 from assignors.optimal.group import Group, read_group
+from assignors.optimal.kit import PLAIN
 
 Weights = Mapping[str, Sequence[float]]
 """topic -> the weight of each of its partitions, in the order of TopicMetadata.partitions."""
@@ -77,12 +78,12 @@ def assign_weighted(
     enough = bound * (1 + hysteresis) if hysteresis else of_pieces
     budget = len(units) if most_moves is None else most_moves
     search = _Search(group, arcs, units)
-    kept = search.improve(search.filled(list(group.owner)), budget, enough)
+    kept = search.improve(search.filled(), budget, enough)
     best = kept
     if kept.highest > enough:
         optimum = find_optimum(topics, plain, previous)
         if optimum.moved <= budget:
-            other = search.improve(_Standing(search, list(optimum.owner)), budget, enough)
+            other = search.improve(_Standing(search, list(map(int, optimum.owner))), budget, enough)
             best = min(kept, other, key=lambda found: (found.squares, found.moved))
     loads = [0.0] * len(group.members)
     for code, member in enumerate(best.owner):
@@ -156,8 +157,8 @@ class _Search:
 
     def __init__(self, group: Group, arcs: Arcs, units: Sequence[int]) -> None:
         self.units = units
-        self.home = list(group.owner)
-        self.row_of = group.kit.spread(
+        self.home = list(map(int, group.owner))
+        self.row_of = PLAIN.spread(
             [group.code_starts[row + 1] - group.code_starts[row] for row in range(len(group.rows))]
         )
         self.readers = [
@@ -174,11 +175,10 @@ class _Search:
             if member >= 0 and self.row_of[code] not in self.rows_of[member]:
                 self.home[code] = -1
 
-    def filled(self, owner: list[int]) -> _Standing:
+    def filled(self) -> _Standing:
         """Give what nobody owns, heaviest first, to the least loaded subscriber, or to who has fewest."""
-        owner = [member if self.home[code] >= 0 else -1 for code, member in enumerate(owner)]
-        standing = _Standing(self, owner)
-        free = [code for code, member in enumerate(owner) if member < 0]
+        standing = _Standing(self, list(self.home))
+        free = [code for code, member in enumerate(self.home) if member < 0]
         for code in sorted(free, key=lambda code: (-self.units[code], code)):
             standing.give(
                 code,
